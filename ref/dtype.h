@@ -1,0 +1,65 @@
+/* Storage types: their exact values as f32, and the one rounding that stores a value.
+ *
+ * IEEE 754 binary32 and binary16; bfloat16; e4m3 as in OCP 8-bit Floating Point Specification 1.0 (fn: no
+ * Inf, NaN at mantissa all ones) and as in LLVM's APFloat (fnuz: bias 8, no Inf, no -0, whose pattern is the
+ * one NaN). A `bits` argument or result holds one element's pattern in its low bytes, the rest is zero.
+ * Assumes the default rounding mode. Thread-safe; nothing here fails.
+ */
+#ifndef ET_DTYPE_H
+#define ET_DTYPE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum et_dtype { ET_F32, ET_F16, ET_BF16, ET_F8E4M3FN, ET_F8E4M3FNUZ, ET_DTYPES };
+
+struct et_format {
+    const char *name; /* as in case files: "f32" "f16" "bf16" "f8e4m3fn" "f8e4m3fnuz" */
+    size_t bytes;
+    int digits;        /* of the significand, hidden bit included */
+    int min_exponent;  /* of the smallest normal, 2^min_exponent */
+    int max_exponent;  /* of max */
+    bool infinite;     /* has Inf; a type without saturates */
+    bool signed_zero;  /* has -0 */
+    double max;        /* largest finite value */
+    double unit;       /* unit roundoff, 2^-digits */
+    uint32_t sign;     /* the sign bit */
+    uint32_t max_bits; /* pattern of max */
+    uint32_t nan;      /* the pattern that stands for every NaN */
+};
+
+const struct et_format *et_format(enum et_dtype dtype);
+
+/* Sets *dtype and returns true if `name` is the name of a format. */
+bool et_dtype_named(const char *name, enum et_dtype *dtype);
+
+/* The exact value. An f16 or bf16 NaN keeps sign and payload, as the top bits of the f32's. */
+float et_widen(enum et_dtype dtype, uint32_t bits);
+
+/* The nearest value of the type, ties to even, subnormals included, in one rounding. Beyond et_overflow: Inf,
+ * or max where the type has no Inf (±Inf too). Every NaN becomes the format's nan. */
+uint32_t et_narrow(enum et_dtype dtype, double value);
+
+/* The same for n elements; src and dst must not overlap. */
+void et_widen_n(enum et_dtype dtype, const void *src, int64_t n, float *dst);
+void et_narrow_n(enum et_dtype dtype, const float *src, int64_t n, void *dst);
+
+/* Pattern of element i of an array of the type. */
+uint32_t et_load(enum et_dtype dtype, const void *base, int64_t i);
+void et_store(enum et_dtype dtype, void *base, int64_t i, uint32_t bits);
+
+bool et_is_nan(enum et_dtype dtype, uint32_t bits);
+
+/* `bits`, or the format's nan for any NaN. */
+uint32_t et_canonical(enum et_dtype dtype, uint32_t bits);
+
+/* Half a unit in the last place of the type in the binade of |magnitude|; in the lowest normal binade for
+ * anything below it, in the highest for anything above it, Inf and NaN included. */
+double et_half_ulp(enum et_dtype dtype, double magnitude);
+
+/* The magnitude at and above which a value is stored as Inf, or as max where the type has no Inf: max + half
+ * an ulp. */
+double et_overflow(enum et_dtype dtype);
+
+#endif

@@ -1,0 +1,227 @@
+/* The operator table and what is generic over it: params, shapes, plain fills, error sentences. */
+#include "etalon.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+extern const struct et_operator et_gqa_av_operator;
+
+const struct et_operator *const et_operators[] = {&et_gqa_av_operator, NULL};
+
+enum et_status et_fail(struct et_error *error, enum et_status status, const char *format, ...)
+{
+    if (!error)
+        return status;
+    va_list args;
+    va_start(args, format);
+    vsnprintf(error->text, sizeof error->text, format, args);
+    va_end(args);
+    return status;
+}
+
+const struct et_operator *et_operator_named(const char *name)
+{
+    for (int i = 0; et_operators[i]; i++)
+        if (!strcmp(et_operators[i]->name, name))
+            return et_operators[i];
+    return NULL;
+}
+
+/* ---- Params
+ * ---------------------------------------------------------------------------------------------------- */
+
+int et_field_count(const struct et_field *fields)
+{
+    int n = 0;
+    while (fields && fields[n].name)
+        n++;
+    return n;
+}
+
+int et_field_index(const struct et_field *fields, const char *name)
+{
+    for (int i = 0; fields && fields[i].name; i++)
+        if (!strcmp(fields[i].name, name))
+            return i;
+    return -1;
+}
+
+int64_t et_param_int(const struct et_field *field, const void *params)
+{
+    int64_t value;
+    memcpy(&value, (const char *)params + field->offset, sizeof value);
+    return value;
+}
+
+double et_param_real(const struct et_field *field, const void *params)
+{
+    if (field->kind != ET_REAL)
+        return (double)et_param_int(field, params);
+    double value;
+    memcpy(&value, (const char *)params + field->offset, sizeof value);
+    return value;
+}
+
+void et_param_set(const struct et_field *field, void *params, double value)
+{
+    char *at = (char *)params + field->offset;
+    const int64_t integer = field->kind == ET_REAL ? 0 : (int64_t)value;
+    if (field->kind == ET_REAL)
+        memcpy(at, &value, sizeof value);
+    else
+        memcpy(at, &integer, sizeof integer);
+}
+
+enum et_status et_field_check(const struct et_field *field, double value, struct et_error *error)
+{
+    if (field->kind == ET_REAL && isnan(value))
+        return et_fail(error, ET_REFUSED, "%s is nan, must be a number", field->name);
+    if (field->kind != ET_REAL && value != floor(value))
+        return et_fail(error, ET_REFUSED, "%s is %.17g, must be a whole number", field->name, value);
+    if (value < field->min)
+        return et_fail(error, ET_REFUSED, "%s is %.17g, must be at least %.17g", field->name, value,
+                       field->min);
+    if (value > field->max)
+        return et_fail(error, ET_REFUSED, "%s is %.17g, must be at most %.17g", field->name, value,
+                       field->max);
+    return ET_OK;
+}
+
+/* ---- Tensors
+ * ---------------------------------------------------------------------------------------------------- */
+
+int et_tensor_count_of(const struct et_operator *op)
+{
+    int n = 0;
+    while (op->tensors[n].name)
+        n++;
+    return n;
+}
+
+int et_tensor_index(const struct et_operator *op, const char *name)
+{
+    for (int i = 0; op->tensors[i].name; i++)
+        if (!strcmp(op->tensors[i].name, name))
+            return i;
+    return -1;
+}
+
+int64_t et_tensor_count(const struct et_tensor *tensor)
+{
+    int64_t n = 1;
+    for (int k = 0; k < tensor->rank; k++)
+        n *= tensor->size[k];
+    return n;
+}
+
+int64_t et_tensor_rows(const struct et_tensor *tensor)
+{
+    int64_t n = tensor->size[tensor->rank - 1] > 0;
+    for (int k = 0; k < tensor->rank - 1; k++)
+        n *= tensor->size[k];
+    return n;
+}
+
+int64_t et_row_at(const struct et_tensor *tensor, int64_t row)
+{
+    int64_t at = tensor->offset;
+    for (int k = tensor->rank - 2; k >= 0; k--) {
+        at += row % tensor->size[k] * tensor->stride[k];
+        row /= tensor->size[k];
+    }
+    return at;
+}
+
+bool et_tensor_pack(struct et_tensor *tensor)
+{
+    const int64_t most = INT64_MAX / (int64_t)et_format(tensor->dtype)->bytes;
+    bool empty = false;
+    for (int k = 0; k < tensor->rank; k++)
+        empty = empty || tensor->size[k] == 0;
+    int64_t n = 1;
+    for (int k = tensor->rank - 1; k >= 0; k--) {
+        const int64_t size = tensor->size[k] > 0 ? tensor->size[k] : 1;
+        tensor->stride[k] = n;
+        if (n > most / size)
+            return false;
+        n *= size;
+    }
+    tensor->offset = 0;
+    tensor->bytes = empty ? 0 : (size_t)n * et_format(tensor->dtype)->bytes;
+    return true;
+}
+
+/* ---- Fills
+ * ------------------------------------------------------------------------------------------------------ */
+
+static const struct {
+    const char *name;
+    bool iid;
+} fills[ET_FILLS] = {
+    [ET_FILL_NORMAL] = {"normal", true},      [ET_FILL_UNIFORM] = {"uniform", true},
+    [ET_FILL_OUTLIER] = {"outlier", true},    [ET_FILL_RAMP] = {"ramp", false},
+    [ET_FILL_CONSTANT] = {"constant", false},
+};
+
+const char *et_fill_name(enum et_fill_kind kind)
+{
+    return fills[kind].name;
+}
+
+bool et_fill_is_iid(enum et_fill_kind kind)
+{
+    return fills[kind].iid;
+}
+
+bool et_fill_named(const char *name, enum et_fill_kind *kind)
+{
+    for (int i = 0; i < ET_FILLS; i++) {
+        if (strcmp(fills[i].name, name) != 0)
+            continue;
+        *kind = (enum et_fill_kind)i;
+        return true;
+    }
+    return false;
+}
+
+/* Steps of 1/16 in [-1, 1], period 33: exact in every type, and coprime to the tiles kernels like. */
+static float ramp(int64_t at)
+{
+    return (float)(at % 33 - 16) / 16;
+}
+
+/* One element in 64 is 20 times as large. Block 2 of the counter: blocks 0 and 1 are the normal's own. */
+static void outliers(const struct et_stream *stream, int64_t at, int64_t n, float *dst)
+{
+    et_normal_n(stream, (uint64_t)at, n, dst);
+    for (int64_t i = 0; i < n; i++)
+        if (et_word(stream, (uint64_t)(at + i), 2) % 64 == 0)
+            dst[i] *= 20;
+}
+
+void et_fill_values(const struct et_fill *fill, const char *name, int64_t at, int64_t n, float *dst)
+{
+    const struct et_stream stream = et_stream(fill->seed, name);
+    switch (fill->kind) {
+    case ET_FILL_UNIFORM:
+        et_uniform_n(&stream, (uint64_t)at, n, dst);
+        return;
+    case ET_FILL_OUTLIER:
+        outliers(&stream, at, n, dst);
+        return;
+    case ET_FILL_RAMP:
+        for (int64_t i = 0; i < n; i++)
+            dst[i] = ramp(at + i);
+        return;
+    case ET_FILL_CONSTANT:
+        for (int64_t i = 0; i < n; i++)
+            dst[i] = (float)fill->value;
+        return;
+    case ET_FILL_NORMAL:
+    case ET_FILLS:
+        et_normal_n(&stream, (uint64_t)at, n, dst);
+        return;
+    }
+}

@@ -1,0 +1,117 @@
+/*
+ * What a port implements: one table of variants, the same for etalon's OpenCL kernels and for anybody else's.
+ *
+ * A variant is a way to compute an operator. `resolve` is pure: it looks at the problem, the device's limits
+ * and the knobs that were asked for, and either claims (which knobs, arithmetic, order, scratch) or refuses
+ * in one sentence. Knobs may never change the function, only how it is computed.
+ */
+#ifndef ETALON_PORT_H
+#define ETALON_PORT_H
+
+#include "etalon.h"
+
+/* The only source of limits: dispatch and its tests need no hardware. Zero-initialised means "nothing known".
+ */
+struct et_device {
+    char place[16]; /* "P:D": platform and device number */
+    char name[128], vendor[128], version[128], driver[128], platform[128];
+    int64_t compute_units;
+    int64_t work_group;                /* work-items of a group at most */
+    int64_t local_memory;              /* bytes a group may use */
+    int64_t global_memory, allocation; /* bytes: all, and one buffer */
+    bool subgroups, fp16, fp64;
+    uint64_t fp_config; /* CL_DEVICE_SINGLE_FP_CONFIG as reported: recorded, never trusted */
+    /* The arithmetic probe: what the device did on our vectors, against C. */
+    bool probed;
+    bool exact; /* every vector that replay relies on (normal numbers) matched */
+    bool exact_subnormal;
+    char probe[256]; /* one sentence: what differs, e.g. "fma differs on 12 of 65536" */
+};
+
+/* A device that refuses nothing: for resolving before a device is known. */
+struct et_device et_device_unlimited(void);
+
+struct et_claim {
+    int64_t knob[ET_PARAMS]; /* every knob resolved, in the order of the variant's table */
+    struct et_arith arith;
+    struct et_order order;
+    size_t scratch_bytes;
+};
+
+/* A knob that was not asked for: resolve chooses. */
+#define ET_UNSET INT64_MIN
+
+struct et_session; /* a port's open device */
+
+/* What one execution of one step brought to light besides the outputs. Empty text: nothing wrong. */
+struct et_facts {
+    double device_ns;      /* by the device's own clock, launches only; 0 when it has none */
+    bool guarded;          /* guards were there to be looked at */
+    char guards[240];      /* the first guard byte that changed: tensor, side, place, value */
+    char inputs_kept[240]; /* the first input element that changed: tensor, place, before, after */
+    char kernels[240];     /* the kernels that were launched, comma separated */
+    char program[240];     /* what was built for it: source and options; distinct texts count programs */
+};
+
+struct et_variant {
+    const char *op, *name, *summary;
+    const struct et_field *knobs; /* ends with a NULL name */
+
+    /*
+     * asked[i] is the value asked for knob i, or ET_UNSET. ET_REFUSED: this shape or these knobs are not for
+     * this variant, on any device. ET_LACKING: this device lacks something. `why` names place, value and
+     * limit.
+     */
+    enum et_status (*resolve)(const struct et_problem *problem, const struct et_device *device,
+                              const int64_t *asked, struct et_claim *claim, struct et_error *why);
+
+    /*
+     * Builds and allocates for a case of n steps, which share their buffers; steps[i].tensor[].data of inputs
+     * stay valid and unchanged until finish. The state is the port's; it is set, for finish to free, even on
+     * failure.
+     */
+    enum et_status (*prepare)(struct et_session *session, const struct et_variant *variant,
+                              const struct et_problem *steps, const struct et_claim *claims, int n,
+                              void **state, struct et_error *error);
+
+    /*
+     * Executes step i: uploads its inputs, poisons outputs and scratch with et_poison(dtype, repeat),
+     * computes, and reads whole output buffers, padding included, to out[t] (t as in the tensor table, NULL
+     * for inputs).
+     */
+    enum et_status (*step)(void *state, int i, int repeat, void *const *out, struct et_facts *facts,
+                           struct et_error *error);
+
+    void (*finish)(void *state); /* NULL is allowed */
+};
+
+struct et_open {
+    const char *place;  /* "P:D", as listed */
+    const char *folder; /* kernel sources looked for here first, or NULL */
+    bool guards;        /* guard zones around every buffer; off: buffers of exact size */
+};
+
+struct et_port {
+    const char *name;
+    const struct et_variant *const *variants; /* ends with NULL */
+    /*
+     * Writes at most n devices (place, names and limits; not probed), returns how many there are. report
+     * gets, a line each, what was looked at and what failed (driver files, platforms without devices).
+     */
+    int (*list)(struct et_device *dst, int n, char *report, size_t report_bytes);
+    /* Opens a device, runs the arithmetic probe and fills *device. */
+    enum et_status (*open)(const struct et_open *options, struct et_session **session,
+                           struct et_device *device, struct et_error *error);
+    void (*close)(struct et_session *session); /* NULL is allowed */
+};
+
+const struct et_variant *et_variant_named(const struct et_port *port, const char *op, const char *name);
+
+/*
+ * The bit patterns that outputs and scratch hold before a kernel runs: a NaN of the type that no arithmetic
+ * produces where the type has more than one; repeat r and repeat r + 1 differ, so that a stale read changes
+ * bytes.
+ */
+uint32_t et_poison(enum et_dtype dtype, int repeat);
+
+#endif

@@ -1,0 +1,370 @@
+/*
+ * gqa_av: the attention-value product of one decode step under grouped-query attention.
+ *
+ *     out[s, h, d] = sum over c in [0, context) of w[h, s, c] * V[c, kv(h), d]
+ *
+ * w are softmax weights, already normalised; kv(h) = floor(h * kv_heads / q_heads), which is h / G for G
+ * query heads to a KV head. Source of the definition, the layouts and the order of additions:
+ * pytorch/executorch#21063.
+ */
+#include <math.h>
+#include <string.h>
+
+#include "etalon.h"
+#include "fma.h"
+#include "fmath.h"
+
+enum { W, V, OUT };
+
+#define FLOATS    (1U << ET_F32 | 1U << ET_F16 | 1U << ET_BF16)
+#define AT(field) offsetof(struct et_gqa_av, field)
+
+#define MOST 0x1.fffffffffffffp52 /* 2^53 - 1: exact in JSON */
+
+static const struct et_field params[] = {
+    {.name = "q_heads",
+     .offset = AT(q_heads),
+     .min = 1,
+     .max = 65536,
+     .required = true,
+     .model_key = "q_heads",
+     .parallel = ET_DIVIDED,
+     .doc = "query heads, Hq"},
+    {.name = "kv_heads",
+     .offset = AT(kv_heads),
+     .min = 1,
+     .max = 65536,
+     .required = true,
+     .model_key = "kv_heads",
+     .parallel = ET_REPLICATED,
+     .doc = "key/value heads, Hkv"},
+    {.name = "head_dim",
+     .offset = AT(head_dim),
+     .min = 1,
+     .max = 65536,
+     .required = true,
+     .model_key = "head_dim",
+     .doc = "elements of a head, D"},
+    {.name = "query_length",
+     .offset = AT(query_length),
+     .min = 1,
+     .max = MOST,
+     .fallback = 1,
+     .doc = "query tokens, S; decode has 1"},
+    {.name = "context",
+     .offset = AT(context),
+     .min = 0,
+     .max = MOST,
+     .required = true,
+     .doc = "live positions, C; 0 gives zeros"},
+    {.name = "capacity",
+     .offset = AT(capacity),
+     .min = 0,
+     .max = MOST,
+     .same_as = "context",
+     .doc = "positions the cache has room for, Cmax; rows from context on are never read"},
+    {.name = NULL},
+};
+
+static const struct et_tensor_spec tensors[] = {
+    [W] =
+        {.name = "w",
+         .role = ET_INPUT,
+         .dtypes = FLOATS,
+         .dtype = ET_F32,
+         .rank = 3,
+         .dim = {"q_heads", "query_length", "context"},
+         .doc =
+             "softmax weights [Hq, align4(S), align4(C)]; lanes from C on are 0, rows from S on are poison"},
+    [V] = {.name = "v",
+           .role = ET_INPUT,
+           .dtypes = FLOATS,
+           .dtype = ET_F32,
+           .rank = 3,
+           .dim = {"capacity", "kv_heads", "head_dim"},
+           .doc = "value cache [Cmax, Hkv, D]; rows from C on are poison"},
+    [OUT] = {.name = "out",
+             .role = ET_OUTPUT,
+             .dtypes = FLOATS,
+             .dtype = ET_F32,
+             .rank = 3,
+             .dim = {"query_length", "q_heads", "head_dim"},
+             .doc = "[S, Hq, D], rounded once"},
+    {.name = NULL},
+};
+
+static int64_t align4(int64_t n)
+{
+    return (n + 3) / 4 * 4;
+}
+
+static enum et_status shape(const void *params_, struct et_tensor *tensor, struct et_error *error)
+{
+    const struct et_gqa_av *p = params_;
+    for (const struct et_field *field = params; field->name; field++) {
+        const enum et_status status = et_field_check(field, et_param_real(field, p), error);
+        if (status != ET_OK)
+            return status;
+    }
+    if (p->capacity < p->context)
+        return et_fail(error, ET_REFUSED, "capacity is %lld, below context = %lld", (long long)p->capacity,
+                       (long long)p->context);
+    const int64_t size[][3] = {
+        [W] = {p->q_heads, align4(p->query_length), align4(p->context)},
+        [V] = {p->capacity, p->kv_heads, p->head_dim},
+        [OUT] = {p->query_length, p->q_heads, p->head_dim},
+    };
+    for (int t = W; t <= OUT; t++) {
+        tensor[t].rank = 3;
+        memcpy(tensor[t].size, size[t], sizeof size[t]);
+    }
+    return ET_OK;
+}
+
+/* A weight below this is made 0: the products of what remains never reach f32's subnormals. */
+static const float least_weight = 0x1p-64F;
+
+/* softmax of the plain fill; fmath and additions only, so that every machine makes the same bits. */
+static void softmax(float *x, int64_t n)
+{
+    float max = -INFINITY;
+    for (int64_t i = 0; i < n; i++)
+        max = x[i] > max ? x[i] : max;
+    double sum = 0;
+    for (int64_t i = 0; i < n; i++) {
+        x[i] = et_exp(x[i] - max);
+        sum += (double)x[i];
+    }
+    for (int64_t i = 0; i < n; i++) {
+        x[i] = et_div(x[i], (float)sum);
+        x[i] = x[i] < least_weight ? 0 : x[i];
+    }
+}
+
+static void fill(const struct et_problem *problem, const struct et_fill *how, int t, int64_t row, float *dst)
+{
+    const struct et_gqa_av *p = problem->params;
+    const int64_t n = problem->tensor[t].size[2];
+    et_fill_values(how, tensors[t].name, row * n, n, dst);
+    if (t == W)
+        softmax(dst, p->context);
+}
+
+static void classify(const struct et_problem *problem, int t, int64_t row, enum et_class *dst)
+{
+    const struct et_gqa_av *p = problem->params;
+    const int64_t n = problem->tensor[t].size[2];
+    const bool live =
+        t == W ? row % align4(p->query_length) < p->query_length : row / p->kv_heads < p->context;
+    for (int64_t i = 0; i < n; i++)
+        dst[i] = !live ? ET_POISON : t == W && i >= p->context ? ET_ZERO : ET_DATA;
+}
+
+/* Units are (s, h): one row of out. */
+static int64_t units(const struct et_problem *problem)
+{
+    const struct et_gqa_av *p = problem->params;
+    return p->query_length * p->q_heads;
+}
+
+static struct et_unit unit(const struct et_problem *problem, int64_t i)
+{
+    const struct et_gqa_av *p = problem->params;
+    return (struct et_unit){.output = OUT, .at = i * p->head_dim, .step = 1, .count = p->head_dim};
+}
+
+/* Heads on both sides of a group's edge, in the first and the last row. */
+static int64_t edges(const struct et_problem *problem, int64_t n, int64_t *dst)
+{
+    const struct et_gqa_av *p = problem->params;
+    const int64_t group = p->q_heads > p->kv_heads ? p->q_heads / p->kv_heads : 1;
+    const int64_t head[] = {0, group - 1, group, p->q_heads - 1};
+    const int64_t row[] = {0, p->query_length - 1};
+    int64_t count = 0;
+    for (int s = 0; s < 2; s++)
+        for (int h = 0; h < 4; h++) {
+            const int64_t at = row[s] * p->q_heads + (head[h] < p->q_heads ? head[h] : p->q_heads - 1);
+            if (count < n && (count == 0 || dst[count - 1] < at))
+                dst[count++] = at;
+        }
+    return count;
+}
+
+static int64_t kv_head(const struct et_gqa_av *p, int64_t h)
+{
+    return h * p->kv_heads / p->q_heads;
+}
+
+static const char *row_of(const struct et_tensor *t, int64_t i, int64_t j)
+{
+    const int64_t at = t->offset + i * t->stride[0] + j * t->stride[1];
+    return (const char *)t->data + (size_t)at * et_format(t->dtype)->bytes;
+}
+
+enum { PARTIALS = 64 };
+
+/* Room for the oracle's three sums and the replay's partials, one row of V and one of weights. */
+static size_t work_bytes(const struct et_problem *problem)
+{
+    const struct et_gqa_av *p = problem->params;
+    const size_t d = (size_t)p->head_dim;
+    return d * (3 * sizeof(double) + (PARTIALS + 1) * sizeof(float)) +
+           (size_t)align4(p->context) * sizeof(float);
+}
+
+/* Terms below half a unit of the running sum change nothing: tolerances for accumulators narrower than f32.
+ */
+static double stagnant(const struct et_problem *problem, const float *w, int64_t h, int64_t d, double least)
+{
+    const struct et_gqa_av *p = problem->params;
+    const struct et_tensor *v = &problem->tensor[V];
+    double lost = 0;
+    for (int64_t c = 0; c < p->context; c++) {
+        const void *row = row_of(v, c, kv_head(p, h));
+        const double term = fabs((double)w[c] * (double)et_widen(v->dtype, et_load(v->dtype, row, d)));
+        lost += term < least ? term : 0;
+    }
+    return lost;
+}
+
+static double square(double x)
+{
+    return x * x;
+}
+
+/* docs/checks.md, "One dot product": n roundings of running sums of size |ref| plus a random walk of the
+ * terms. */
+static struct et_spread spread_of(const struct et_arith *arith, double n, double ref, double squares,
+                                  double sizes)
+{
+    const double u = et_format(arith->sum)->unit;
+    const double h = (double)arith->depth_sum;
+    struct et_spread spread = {
+        .variance = square(u) / 3 * n * (square(ref) + squares),
+        .likely = 6 * u * sqrt(n / 3) * sizes,
+        .worst = h * u < 1 ? h * u / (1 - h * u) * sizes : INFINITY,
+    };
+    if (arith->sum != ET_F32) {
+        const double eta = et_half_ulp(arith->sum, 0);
+        spread.variance += n * square(eta) / 3;
+        spread.worst += h * eta;
+    }
+    if (arith->product != ET_F32) {
+        spread.variance += square(et_format(arith->product)->unit) / 3 * squares;
+        spread.worst += et_format(arith->product)->unit * sizes;
+    }
+    if (arith->partial != ET_F32) {
+        spread.variance +=
+            square(et_format(arith->partial)->unit) / 3 * arith->tiles * (square(ref) + squares);
+        spread.worst += et_format(arith->partial)->unit * sizes;
+    }
+    return spread;
+}
+
+static void oracle(const struct et_problem *problem, int64_t i, const struct et_arith *ariths, int n,
+                   void *work, double *value, struct et_spread *spread)
+{
+    const struct et_gqa_av *p = problem->params;
+    const struct et_tensor *wt = &problem->tensor[W], *vt = &problem->tensor[V];
+    const int64_t d_count = p->head_dim, s = i / p->q_heads, h = i % p->q_heads;
+    double *squares = work, *sizes = squares + d_count;
+    float *v = (float *)(sizes + d_count), *w = v + d_count;
+
+    et_widen_n(wt->dtype, row_of(wt, h, s), p->context, w);
+    for (int64_t d = 0; d < d_count; d++)
+        value[d] = squares[d] = sizes[d] = 0;
+    for (int64_t c = 0; c < p->context; c++) {
+        et_widen_n(vt->dtype, row_of(vt, c, kv_head(p, h)), d_count, v);
+        for (int64_t d = 0; d < d_count; d++) {
+            const double term = (double)w[c] * (double)v[d];
+            value[d] += term;
+            squares[d] += term * term;
+            sizes[d] += fabs(term);
+        }
+    }
+    for (int a = 0; a < n; a++)
+        for (int64_t d = 0; d < d_count; d++) {
+            struct et_spread *out = &spread[a * d_count + d];
+            *out = spread_of(&ariths[a], (double)p->context, value[d], squares[d], sizes[d]);
+            if (ariths[a].sum != ET_F32)
+                out->bias = stagnant(problem, w, h, d, et_format(ariths[a].sum)->unit * sizes[d]);
+        }
+}
+
+/* One fused step of partial `acc` in the accumulator's type. */
+static bool accumulate(enum et_dtype type, float *acc, float w, const float *v, int64_t n)
+{
+    if (type == ET_F32)
+        return et_fma_row(acc, w, v, n);
+    et_fma_row_f16(acc, w, v, n);
+    return false;
+}
+
+/*
+ * Order ctx64x4: 64 partials an output. Partial i adds the context quads i, i + 64, ... in order, four fmas
+ * each; the last, incomplete quad goes to partial 0 after its own, its missing lanes as fma(0, 0, .); then a
+ * tree: 32, 16, 8, 4, 2, 1. arg[0] is the accumulators' et_dtype: f32, or f16 as in the seed's half-precision
+ * buffer shader.
+ */
+static enum et_status replay(const struct et_problem *problem, const struct et_order *order, int64_t i,
+                             void *work, float *value, struct et_met *met, struct et_error *error)
+{
+    const struct et_gqa_av *p = problem->params;
+    const struct et_tensor *wt = &problem->tensor[W], *vt = &problem->tensor[V];
+    const enum et_dtype type = (enum et_dtype)order->arg[0];
+    if (strcmp(order->name, "ctx64x4") != 0 || (type != ET_F32 && type != ET_F16))
+        return et_fail(error, ET_REFUSED, "gqa_av has no replay of order %s(%d)", order->name, order->arg[0]);
+
+    const int64_t d_count = p->head_dim, s = i / p->q_heads, h = i % p->q_heads;
+    float *acc = work, *v = acc + PARTIALS * d_count, *w = v + d_count;
+    et_widen_n(wt->dtype, row_of(wt, h, s), p->context, w);
+    memset(acc, 0, (size_t)(PARTIALS * d_count) * sizeof *acc);
+    const int64_t whole = p->context / 4 * 4;
+    bool subnormal = false;
+    for (int64_t c = 0; c < align4(p->context); c++) {
+        const bool there = c < p->context;
+        if (there)
+            et_widen_n(vt->dtype, row_of(vt, c, kv_head(p, h)), d_count, v);
+        else
+            memset(v, 0, (size_t)d_count * sizeof *v);
+        const int64_t partial = c < whole ? c / 4 % PARTIALS : 0;
+        subnormal |= accumulate(type, acc + partial * d_count, there ? w[c] : 0, v, d_count);
+    }
+    for (int64_t half = PARTIALS / 2; half >= 1; half /= 2)
+        for (int64_t k = 0; k < half * d_count; k++) {
+            acc[k] += acc[k + half * d_count];
+            acc[k] = type == ET_F32 ? acc[k] : et_widen(type, et_narrow(type, (double)acc[k]));
+            subnormal |= et_is_subnormal(acc[k]);
+        }
+    memcpy(value, acc, (size_t)d_count * sizeof *value);
+    met->subnormal |= subnormal;
+    return ET_OK;
+}
+
+static void cost(const struct et_problem *problem, struct et_cost *dst)
+{
+    const struct et_gqa_av *p = problem->params;
+    const double s = (double)p->query_length, c = (double)p->context, d = (double)p->head_dim;
+    *dst = (struct et_cost){.flops = 2 * s * (double)p->q_heads * c * d};
+    dst->bytes[W] = s * (double)p->q_heads * c * (double)et_format(problem->tensor[W].dtype)->bytes;
+    dst->bytes[V] = c * (double)p->kv_heads * d * (double)et_format(problem->tensor[V].dtype)->bytes;
+    dst->bytes[OUT] = s * (double)p->q_heads * d * (double)et_format(problem->tensor[OUT].dtype)->bytes;
+}
+
+const struct et_operator et_gqa_av_operator = {
+    .name = "gqa_av",
+    .summary = "grouped-query attention value product (decode)",
+    .params = params,
+    .params_bytes = sizeof(struct et_gqa_av),
+    .tensors = tensors,
+    .shape = shape,
+    .fill = fill,
+    .classify = classify,
+    .units = units,
+    .unit = unit,
+    .edges = edges,
+    .work_bytes = work_bytes,
+    .oracle = oracle,
+    .replay = replay,
+    .cost = cost,
+};

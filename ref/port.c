@@ -1,0 +1,29 @@
+/* What is generic over ports. */
+#include "etalon_port.h"
+
+#include <string.h>
+
+struct et_device et_device_unlimited(void)
+{
+    return (struct et_device){.name = "unlimited", .subgroups = true, .fp16 = true, .fp64 = true};
+}
+
+const struct et_variant *et_variant_named(const struct et_port *port, const char *op, const char *name)
+{
+    for (int i = 0; port->variants[i]; i++)
+        if (strcmp(port->variants[i]->op, op) == 0 && strcmp(port->variants[i]->name, name) == 0)
+            return port->variants[i];
+    return NULL;
+}
+
+/*
+ * Sign and payload alternate from one repeat to the next; neither payload is empty or all ones, which are
+ * what arithmetic produces. f8e4m3fn has a sign only, f8e4m3fnuz neither.
+ */
+uint32_t et_poison(enum et_dtype dtype, int repeat)
+{
+    const struct et_format *f = et_format(dtype);
+    const uint32_t pattern = repeat % 2 == 0 ? 0x2aaa2a2a : 0xd555d5d5;
+    const uint32_t payload = (f->nan & (~f->nan + 1)) - 1;
+    return f->signed_zero ? f->nan | (pattern & (f->sign | payload)) : f->nan;
+}
