@@ -1,0 +1,121 @@
+#include "device.h"
+
+#include <string.h>
+
+#include "source.h"
+
+struct et_program {
+    struct et_program *next;
+    char *source, *options;
+    cl_program program;
+};
+
+static void free_program(struct et_session *session, struct et_program *program)
+{
+    if (program->program)
+        session->cl.clReleaseProgram(program->program);
+    et_free(program->source);
+    et_free(program->options);
+    et_free(program);
+}
+
+void et_programs_free(struct et_session *session)
+{
+    while (session->programs) {
+        struct et_program *program = session->programs;
+        session->programs = program->next;
+        free_program(session, program);
+    }
+}
+
+/* Puts the compiler's log behind the sentence in error. */
+static void add_log(struct et_session *session, cl_program program, struct et_error *error)
+{
+    const struct et_cl *cl = &session->cl;
+    size_t bytes = 0;
+    cl_int code = cl->clGetProgramBuildInfo(program, session->id, CL_PROGRAM_BUILD_LOG, 0, NULL, &bytes);
+    char *log = code == CL_SUCCESS && bytes > 0 ? et_alloc(bytes + 1, 1, NULL) : NULL;
+    if (log)
+        code = cl->clGetProgramBuildInfo(program, session->id, CL_PROGRAM_BUILD_LOG, bytes, log, NULL);
+    if (log && code == CL_SUCCESS) {
+        const struct et_error sentence = *error;
+        et_fail(error, ET_FAILED, "%.450s: %.1500s", sentence.text, log);
+    }
+    et_free(log);
+}
+
+static enum et_status build(struct et_session *session, struct et_program *program, struct et_error *error)
+{
+    const struct et_cl *cl = &session->cl;
+    const char *source = program->source;
+    cl_int code;
+    program->program = cl->clCreateProgramWithSource(session->context, 1, &source, NULL, &code);
+    enum et_status status = et_cl_done(cl, "clCreateProgramWithSource", code, error);
+    if (status != ET_OK)
+        return status;
+    code = cl->clBuildProgram(program->program, 1, &session->id, program->options, NULL, NULL);
+    status = et_cl_done(cl, "clBuildProgram", code, error);
+    if (status != ET_OK && error)
+        add_log(session, program->program, error);
+    return status;
+}
+
+static const struct et_program *find(const struct et_session *session, const char *source,
+                                     const char *options)
+{
+    const struct et_program *program = session->programs;
+    while (program && (strcmp(program->source, source) != 0 || strcmp(program->options, options) != 0))
+        program = program->next;
+    return program;
+}
+
+static enum et_status add_program(struct et_session *session, const char *source, const char *options,
+                                  struct et_error *error)
+{
+    struct et_program *program = et_alloc(1, sizeof *program, error);
+    if (!program)
+        return ET_FAILED;
+    enum et_status status = ET_FAILED;
+    program->source = et_strdup(source, error);
+    program->options = program->source ? et_strdup(options, error) : NULL;
+    if (program->options)
+        status = build(session, program, error);
+    if (status == ET_OK) {
+        program->next = session->programs;
+        session->programs = program;
+    } else {
+        free_program(session, program);
+    }
+    return status;
+}
+
+static enum et_status make(struct et_session *session, const char *source, const char *options,
+                           const char *kernel, cl_kernel *dst, struct et_error *error)
+{
+    if (!find(session, source, options)) {
+        const enum et_status status = add_program(session, source, options, error);
+        if (status != ET_OK)
+            return status;
+    }
+    cl_int code;
+    *dst = session->cl.clCreateKernel(find(session, source, options)->program, kernel, &code);
+    return et_cl_done(&session->cl, "clCreateKernel", code, error);
+}
+
+enum et_status et_kernel(struct et_session *session, const char *folder, const char *file,
+                         const char *options, const char *kernel, cl_kernel *dst, struct et_error *error)
+{
+    *dst = NULL;
+    struct et_text source = {0};
+    char *all = et_print(error, "-cl-std=CL1.2 %s", options);
+    enum et_status status = all ? et_source(folder, file, &source, error) : ET_FAILED;
+    if (status == ET_OK) {
+        session->cl.kernel = kernel;
+        session->cl.options = all;
+        status = make(session, source.data, all, kernel, dst, error);
+        session->cl.kernel = session->cl.options = NULL;
+    }
+    et_text_free(&source);
+    et_free(all);
+    return status;
+}

@@ -1,0 +1,94 @@
+/* What ocl-icd, the usual OpenCL loader, looks at: see libOpenCL(7). The loader itself tells nobody. */
+#define _POSIX_C_SOURCE 200809L
+
+#include "device.h"
+
+#include <dirent.h>
+#include <dlfcn.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+static const char vendors[] = "/etc/OpenCL/vendors";
+
+static bool ends_with_icd(const char *name)
+{
+    const size_t length = strlen(name);
+    return length >= 4 && strcmp(name + length - 4, ".icd") == 0;
+}
+
+static void report_library(const char *library, struct et_text *report)
+{
+    void *handle = dlopen(library, RTLD_LAZY | RTLD_LOCAL);
+    if (handle)
+        et_text_add(report, "%s opens\n", library);
+    else
+        et_text_add(report, "%s cannot be opened: %s\n", library, dlerror());
+    if (handle)
+        dlclose(handle);
+}
+
+static void report_file(const char *path, struct et_text *report)
+{
+    et_text_add(report, "%s: ", path);
+    char line[4096] = "";
+    FILE *file = fopen(path, "r");
+    if (!file) {
+        et_text_add(report, "cannot be read: %s\n", strerror(errno));
+        return;
+    }
+    if (!fgets(line, sizeof line, file))
+        line[0] = '\0';
+    fclose(file);
+    line[strcspn(line, "\r\n")] = '\0';
+    if (line[0] != '\0')
+        report_library(line, report);
+    else
+        et_text_add(report, "names no library\n");
+}
+
+static int is_driver_file(const struct dirent *entry)
+{
+    return ends_with_icd(entry->d_name);
+}
+
+static void report_folder(const char *folder, struct et_text *report)
+{
+    struct dirent **entries;
+    const int n = scandir(folder, &entries, is_driver_file, alphasort);
+    if (n < 0) {
+        et_text_add(report, "%s: cannot be read: %s\n", folder, strerror(errno));
+        return;
+    }
+    if (n == 0)
+        et_text_add(report, "%s: holds no .icd file\n", folder);
+    for (int i = 0; i < n; i++) {
+        char path[4096];
+        snprintf(path, sizeof path, "%s/%s", folder, entries[i]->d_name);
+        report_file(path, report);
+        free(entries[i]);
+    }
+    free(entries);
+}
+
+void et_driver_report(struct et_text *report)
+{
+    const char *given = getenv("OCL_ICD_VENDORS");
+    if (!given || given[0] == '\0') {
+        report_folder(vendors, report);
+        return;
+    }
+    et_text_add(report, "OCL_ICD_VENDORS is %s\n", given);
+    struct stat info;
+    char path[4096];
+    if (stat(given, &info) == 0 && S_ISDIR(info.st_mode)) {
+        report_folder(given, report);
+    } else if (!ends_with_icd(given)) {
+        report_library(given, report);
+    } else {
+        snprintf(path, sizeof path, "%s/%s", vendors, given);
+        report_file(!strchr(given, '/') && stat(path, &info) == 0 ? path : given, report);
+    }
+}

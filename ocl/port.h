@@ -1,0 +1,62 @@
+/*
+ * What an operator's OpenCL file provides: resolve, and plan, which says what to launch. Both are pure;
+ * building, buffers, guards, poison and launching are written once, in port.c, from the operator's tensor
+ * table.
+ *
+ * Kernel arguments: for each tensor in table order a pointer, the place of its first element and its strides
+ * but the innermost, which is 1; with scratch, a pointer to floats and the place of the first; then the
+ * scalars. Places and strides count elements. All but pointers are ulong. Options: -D NAME_DTYPE=f32 for each
+ * tensor, then the plan's own.
+ */
+#ifndef ET_OCL_PORT_H
+#define ET_OCL_PORT_H
+
+#include "../ref/etalon_port.h"
+
+enum { ET_LAUNCHES = 4, ET_SCALARS = 16 };
+
+struct et_launch {
+    const char *file, *kernel;
+    char options[160];
+    size_t groups[3]; /* unused dimensions: 0 */
+    size_t items; /* of a group, in its first dimension, at most: with any fewer the group does the same */
+    uint64_t scalar[ET_SCALARS];
+    int scalars;
+};
+
+struct et_ocl_variant {
+    struct et_variant variant; /* first: an et_variant of this port is one of these */
+    /* Writes at most ET_LAUNCHES launches, in their order; returns how many. */
+    int (*plan)(const struct et_problem *problem, const struct et_claim *claim, struct et_launch *launches);
+};
+
+/* The variant's prepare, step and finish. */
+enum et_status et_ocl_prepare(struct et_session *session, const struct et_variant *variant,
+                              const struct et_problem *steps, const struct et_claim *claims, int n,
+                              void **state, struct et_error *error);
+enum et_status et_ocl_step(void *state, int i, int repeat, void *const *out, struct et_facts *facts,
+                           struct et_error *error);
+void et_ocl_finish(void *state);
+
+/* The port's list, open and close. */
+int et_device_list(struct et_device *dst, int n, char *report, size_t report_bytes);
+enum et_status et_device_open(const struct et_open *options, struct et_session **session,
+                              struct et_device *device, struct et_error *error);
+void et_device_close(struct et_session *session);
+
+/*
+ * What every resolve asks last. ET_REFUSED: an innermost stride is not 1. ET_LACKING: local memory, one
+ * buffer or all of them are more than the device has. Limits of 0 are unknown.
+ */
+enum et_status et_ocl_fits(const struct et_problem *problem, const struct et_device *device,
+                           size_t local_bytes, size_t scratch_bytes, struct et_error *why);
+
+/* Parts of it: *sum grows by bytes; `what` and `name` are what takes them. */
+enum et_status et_fits_local(const struct et_device *device, const char *what, size_t bytes,
+                             struct et_error *why);
+enum et_status et_fits_global(const struct et_device *device, const char *name, size_t bytes, size_t *sum,
+                              struct et_error *why);
+
+extern const struct et_ocl_variant et_ocl_gqa_av_per_head, et_ocl_gqa_av_gqa;
+
+#endif

@@ -1,0 +1,134 @@
+#include "source.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+struct expansion {
+    const char *folder;
+    struct et_text *text;
+    struct et_text seen; /* names of the files so far, a newline before and after each */
+};
+
+static enum et_status read_stream(FILE *file, const char *path, struct et_text *text, struct et_error *error)
+{
+    char bytes[4096];
+    size_t n;
+    while ((n = fread(bytes, 1, sizeof bytes, file)) > 0)
+        et_text_bytes(text, bytes, n);
+    if (ferror(file))
+        return et_fail(error, ET_FAILED, "cannot read %s: %s", path, strerror(errno));
+    return text->failed ? et_fail(error, ET_FAILED, "out of memory for %s", path) : ET_OK;
+}
+
+/* *found false: there is no such file, which is no failure. */
+static enum et_status read_file(const char *folder, const char *name, struct et_text *text, bool *found,
+                                struct et_error *error)
+{
+    *found = false;
+    char *path = et_print(error, "%s/%s", folder, name);
+    if (!path)
+        return ET_FAILED;
+    enum et_status status = ET_OK;
+    FILE *file = fopen(path, "rb");
+    if (file) {
+        *found = true;
+        status = read_stream(file, path, text, error);
+        fclose(file);
+    } else if (errno != ENOENT) {
+        status = et_fail(error, ET_FAILED, "cannot open %s: %s", path, strerror(errno));
+    }
+    et_free(path);
+    return status;
+}
+
+static enum et_status find(const char *folder, const char *name, struct et_text *text, bool *found,
+                           struct et_error *error)
+{
+    *found = false;
+    const enum et_status status = folder ? read_file(folder, name, text, found, error) : ET_OK;
+    for (int i = 0; status == ET_OK && !*found && et_embedded[i].name; i++) {
+        if (strcmp(et_embedded[i].name, name) != 0)
+            continue;
+        *found = true;
+        et_text_bytes(text, et_embedded[i].bytes, et_embedded[i].length);
+    }
+    return status != ET_OK || !text->failed ? status
+                                            : et_fail(error, ET_FAILED, "out of memory for %s", name);
+}
+
+/* The x of a line `#include "x"`. */
+static bool included(const char *line, size_t length, char *name, size_t bytes)
+{
+    static const char word[] = "include";
+    const char *at = line, *end = line + length;
+    at += strspn(at, " \t");
+    if (at == end || *at != '#')
+        return false;
+    at += 1 + strspn(at + 1, " \t");
+    if (strncmp(at, word, sizeof word - 1) != 0)
+        return false;
+    at += sizeof word - 1;
+    at += strspn(at, " \t");
+    if (at == end || *at != '"')
+        return false;
+    at++;
+    const size_t n = strcspn(at, "\"\n");
+    if (at[n] != '"' || n == 0 || n >= bytes)
+        return false;
+    memcpy(name, at, n);
+    name[n] = '\0';
+    return true;
+}
+
+/* Whether this is the first time that name is asked for. */
+static bool first(struct expansion *expansion, const char *name)
+{
+    char key[260];
+    snprintf(key, sizeof key, "\n%s\n", name);
+    if (expansion->seen.data && strstr(expansion->seen.data, key))
+        return false;
+    et_text_add(&expansion->seen, "%s", key);
+    return true;
+}
+
+static enum et_status expand(struct expansion *expansion, const char *name, bool *found,
+                             struct et_error *error)
+{
+    struct et_text file = {0};
+    enum et_status status = find(expansion->folder, name, &file, found, error);
+    if (status == ET_OK && *found)
+        et_text_add(expansion->text, "#line 1 \"%s\"\n", name);
+    const char *line = file.data ? file.data : "";
+    for (int number = 1; status == ET_OK && *line != '\0'; number++) {
+        const size_t length = strcspn(line, "\n");
+        char other[256];
+        bool there = false;
+        if (included(line, length, other, sizeof other)) {
+            there = !first(expansion, other);
+            status = there ? ET_OK : expand(expansion, other, &there, error);
+        }
+        if (there)
+            et_text_add(expansion->text, "#line %d \"%s\"\n", number + 1, name);
+        else
+            et_text_add(expansion->text, "%.*s\n", (int)length, line);
+        line += length + (line[length] == '\n');
+    }
+    et_text_free(&file);
+    return status;
+}
+
+enum et_status et_source(const char *folder, const char *name, struct et_text *text, struct et_error *error)
+{
+    struct expansion expansion = {.folder = folder, .text = text};
+    bool found;
+    first(&expansion, name);
+    enum et_status status = expand(&expansion, name, &found, error);
+    if (status == ET_OK && !found)
+        status = et_fail(error, ET_FAILED, "kernel source %s is neither built in nor in folder %s", name,
+                         folder ? folder : "(none)");
+    if (status == ET_OK && (text->failed || expansion.seen.failed))
+        status = et_fail(error, ET_FAILED, "out of memory for %s", name);
+    et_text_free(&expansion.seen);
+    return status;
+}
