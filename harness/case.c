@@ -1,0 +1,284 @@
+#define _POSIX_C_SOURCE 200809L /* fnmatch */
+
+#include "case_read.h"
+
+#include <fnmatch.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+/* ---- Memory
+ * ----------------------------------------------------------------------------------------------------- */
+
+struct et_arena {
+    _Alignas(max_align_t) struct et_arena *next;
+};
+
+void *et_arena_take(struct et_arena **arena, size_t count, size_t size, struct et_error *error)
+{
+    struct et_arena *block = NULL;
+    if (count <= (SIZE_MAX - sizeof *block) / size)
+        block = et_alloc(1, sizeof *block + count * size, error);
+    else
+        et_fail(error, ET_FAILED, "out of memory: %zu x %zu bytes", count, size);
+    if (!block)
+        return NULL;
+    block->next = *arena;
+    *arena = block;
+    return block + 1;
+}
+
+char *et_arena_text(struct et_arena **arena, const char *text, struct et_error *error)
+{
+    const size_t bytes = strlen(text) + 1;
+    char *copy = et_arena_take(arena, bytes, 1, error);
+    return copy ? memcpy(copy, text, bytes) : NULL;
+}
+
+void et_cases_free(struct et_cases *cases)
+{
+    while (cases->arena) {
+        struct et_arena *block = cases->arena;
+        cases->arena = block->next;
+        et_free(block);
+    }
+    et_free(cases->at);
+    *cases = (struct et_cases){0};
+}
+
+/* ---- Names
+ * -------------------------------------------------------------------------------------------------------- */
+
+static const char *const tiers[ET_TIERS] = {"smoke", "default", "full"};
+
+const char *et_tier_name(enum et_tier tier)
+{
+    return tiers[tier];
+}
+
+bool et_tier_named(const char *name, enum et_tier *tier)
+{
+    for (int i = 0; i < ET_TIERS; i++) {
+        if (strcmp(tiers[i], name) != 0)
+            continue;
+        *tier = (enum et_tier)i;
+        return true;
+    }
+    return false;
+}
+
+static void add_knob(const struct et_field *field, int64_t value, struct et_text *text)
+{
+    if (field->kind == ET_NAME)
+        et_text_add(text, "%s=%s", field->name, field->names[value]);
+    else if (field->kind == ET_BOOL)
+        et_text_add(text, "%s=%s", field->name, value ? "true" : "false");
+    else
+        et_text_add(text, "%s=%lld", field->name, (long long)value);
+}
+
+void et_ask_name(const struct et_ask *ask, struct et_text *text)
+{
+    const struct et_field *knobs = ask->variant->knobs;
+    et_text_add(text, "%s", ask->variant->name);
+    char separator = ':';
+    for (int i = 0; i < et_field_count(knobs); i++) {
+        if (ask->knob[i] == ET_UNSET)
+            continue;
+        et_text_bytes(text, &separator, 1);
+        add_knob(&knobs[i], ask->knob[i], text);
+        separator = ',';
+    }
+}
+
+bool et_glob(const char *pattern, const char *text)
+{
+    return fnmatch(pattern, text, 0) == 0;
+}
+
+/* ---- Problems
+ * ----------------------------------------------------------------------------------------------------- */
+
+double et_given_value(const struct et_field *fields, const struct et_given *given, int i, bool *missing)
+{
+    while (!given->given[i] && fields[i].same_as)
+        i = et_field_index(fields, fields[i].same_as);
+    *missing = !given->given[i] && fields[i].required;
+    return given->given[i] ? given->value[i] : fields[i].fallback;
+}
+
+void et_given_apply(const struct et_operator *op, const struct et_given *given, unsigned char *params)
+{
+    bool missing;
+    for (int i = 0; op->params[i].name; i++)
+        et_param_set(&op->params[i], params, et_given_value(op->params, given, i, &missing));
+}
+
+static void edited_params(const struct et_case *c, const struct et_case_step *step,
+                          const struct et_twin *twin, unsigned char *params)
+{
+    struct et_given given = {0};
+    for (int i = 0; c->op->params[i].name; i++) {
+        given.given[i] = twin->edits[i] || step->given[i];
+        given.value[i] = twin->edits[i] ? twin->value[i] : et_param_real(&c->op->params[i], step->params);
+    }
+    et_given_apply(c->op, &given, params);
+}
+
+static enum et_status too_large(const struct et_tensor_spec *spec, const struct et_tensor *tensor,
+                                struct et_error *error)
+{
+    char sizes[ET_RANK * 24] = "";
+    for (int k = 0; k < tensor->rank; k++) {
+        const size_t n = strlen(sizes);
+        snprintf(sizes + n, sizeof sizes - n, "%s%lld", k ? " x " : "", (long long)tensor->size[k]);
+    }
+    return et_fail(error, ET_REFUSED, "%s of %s %s elements and its padding are beyond 2^63 - 1 bytes",
+                   spec->name, sizes, et_format(tensor->dtype)->name);
+}
+
+static enum et_status lay_out(const struct et_layout *layout, const struct et_tensor_spec *spec,
+                              struct et_tensor *tensor, struct et_error *error)
+{
+    int64_t stride = 1, offset = layout->shift, bytes = 0;
+    bool over = false, empty = false;
+    for (int k = tensor->rank - 1; k >= 0; k--) {
+        const int d = layout->ordered ? layout->order[k] : k;
+        const int64_t before = layout->pad[d][0], after = layout->pad[d][1];
+        int64_t skipped = 0, extent = 0;
+        tensor->stride[d] = stride;
+        over |= __builtin_mul_overflow(before, stride, &skipped);
+        over |= __builtin_add_overflow(offset, skipped, &offset);
+        over |= __builtin_add_overflow(tensor->size[d], before + after, &extent);
+        over |= __builtin_mul_overflow(stride, extent > 0 ? extent : 1, &stride);
+        empty |= tensor->size[d] == 0;
+    }
+    over |= __builtin_add_overflow(stride, layout->shift, &bytes);
+    over |= __builtin_mul_overflow(bytes, (int64_t)et_format(tensor->dtype)->bytes, &bytes);
+    if (over)
+        return too_large(spec, tensor, error);
+    tensor->offset = empty ? 0 : offset;
+    tensor->bytes = empty ? 0 : (size_t)bytes;
+    return ET_OK;
+}
+
+enum et_status et_case_problem(const struct et_case *c, int step, const struct et_twin *twin,
+                               unsigned char params[ET_PARAMS_BYTES], struct et_problem *problem,
+                               struct et_error *error)
+{
+    memcpy(params, c->steps[step].params, ET_PARAMS_BYTES);
+    if (twin)
+        edited_params(c, &c->steps[step], twin, params);
+    *problem = (struct et_problem){.op = c->op, .params = params};
+    const int tensors = et_tensor_count_of(c->op);
+    for (int t = 0; t < tensors; t++)
+        problem->tensor[t].dtype = c->dtype[t];
+    enum et_status status = c->op->shape(params, problem->tensor, error);
+    for (int t = 0; status == ET_OK && t < tensors; t++)
+        status = lay_out(&c->layout[t], &c->op->tensors[t], &problem->tensor[t], error);
+    return status;
+}
+
+/* ---- Lists of values
+ * ------------------------------------------------------------------------------------------------ */
+
+#define LISTED (INT64_C(1) << 31) /* elements of a tensor that a list may cover: each is looked at */
+
+/* Prefixes of each number of leading dimensions with data under them, met so far; has[rank] are the elements.
+ */
+struct prefixes {
+    int64_t has[ET_RANK + 1];
+    int64_t last[ET_RANK], rows[ET_RANK]; /* the prefix last met, and the rows under each */
+};
+
+static struct prefixes prefixes_of(const struct et_tensor *tensor)
+{
+    struct prefixes p = {0};
+    int64_t rows = 1;
+    for (int k = tensor->rank - 1; k >= 0; k--) {
+        p.rows[k] = rows;
+        p.last[k] = -1;
+        rows *= k > 0 ? tensor->size[k - 1] : 1;
+    }
+    return p;
+}
+
+static int64_t data_elements(const struct et_problem *problem, int t, int64_t row, enum et_class *classes)
+{
+    const int64_t n = problem->tensor[t].size[problem->tensor[t].rank - 1];
+    if (problem->op->tensors[t].role == ET_OUTPUT)
+        return n;
+    problem->op->classify(problem, t, row, classes);
+    int64_t count = 0;
+    for (int64_t i = 0; i < n; i++)
+        count += classes[i] == ET_DATA;
+    return count;
+}
+
+/* first, unless NULL, is filled for values that go to prefixes of `dims` dimensions. */
+static void count_prefixes(const struct et_problem *problem, int t, enum et_class *classes,
+                           struct prefixes *p, int dims, int64_t *first)
+{
+    const struct et_tensor *tensor = &problem->tensor[t];
+    const int64_t rows = et_tensor_rows(tensor);
+    *p = prefixes_of(tensor);
+    for (int64_t row = 0; row < rows; row++) {
+        const int64_t data = data_elements(problem, t, row, classes);
+        for (int k = 0; data > 0 && k < tensor->rank; k++) {
+            p->has[k] += p->last[k] != row / p->rows[k];
+            p->last[k] = row / p->rows[k];
+        }
+        if (first)
+            first[row] = dims == tensor->rank ? p->has[dims] : p->has[dims] - (p->has[dims] > 0);
+        p->has[tensor->rank] += data;
+    }
+}
+
+static enum et_status wrong_count(const struct et_problem *problem, int t, int64_t count,
+                                  const struct prefixes *p, struct et_error *error)
+{
+    const int rank = problem->tensor[t].rank;
+    const char *name = problem->op->tensors[t].name;
+    char right[(ET_RANK + 1) * 24] = "";
+    if (p->has[rank] == 0)
+        return et_fail(error, ET_REFUSED, "%lld values for %s, which has no data here", (long long)count,
+                       name);
+    for (int k = 0; k <= rank; k++) {
+        const size_t n = strlen(right);
+        if (k == 0 || p->has[k] != p->has[k - 1])
+            snprintf(right + n, sizeof right - n, "%s%lld", k ? ", " : "", (long long)p->has[k]);
+    }
+    return et_fail(error, ET_REFUSED, "%lld values for %s, which can take %s", (long long)count, name, right);
+}
+
+enum et_status et_values_map(const struct et_problem *problem, int t, int64_t count, int64_t *first,
+                             bool *each, struct et_error *error)
+{
+    const struct et_tensor *tensor = &problem->tensor[t];
+    const int64_t elements = et_tensor_count(tensor);
+    if (elements > LISTED && count != 1)
+        return et_fail(error, ET_REFUSED, "%lld values for %s of %lld elements; above 2^31 a list has 1",
+                       (long long)count, problem->op->tensors[t].name, (long long)elements);
+    *each = false;
+    if (count == 1 && elements > 0) {
+        for (int64_t row = 0; first && row < et_tensor_rows(tensor); row++)
+            first[row] = 0;
+        return ET_OK;
+    }
+    enum et_class *classes = et_alloc((size_t)tensor->size[tensor->rank - 1], sizeof *classes, error);
+    if (!classes)
+        return ET_FAILED;
+    struct prefixes p;
+    count_prefixes(problem, t, classes, &p, 0, NULL);
+    int dims = 0;
+    while (dims < tensor->rank && p.has[dims] != count)
+        dims++;
+    enum et_status status = ET_OK;
+    if (p.has[dims] != count || count == 0)
+        status = wrong_count(problem, t, count, &p, error);
+    else if (first)
+        count_prefixes(problem, t, classes, &p, dims, first);
+    *each = dims == tensor->rank;
+    et_free(classes);
+    return status;
+}

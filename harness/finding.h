@@ -1,0 +1,57 @@
+/* What the checks of judge.c and judge_bytes.c share: counting what is broken, and saying where. */
+#ifndef ET_HARNESS_FINDING_H
+#define ET_HARNESS_FINDING_H
+
+#include "judge.h"
+
+/* What one check saw, element by element or row by row. */
+struct et_tally {
+    double worst;
+    int64_t judged, broken;
+    char first[300];
+};
+
+/* Counts one judgement; true for the first that is broken: its text is then due. */
+bool et_tally_breaks(struct et_tally *tally, double figure, bool holds);
+/* Not run when nothing was judged. `things` are what was counted. */
+struct et_finding et_tally_finding(const struct et_tally *tally, double figure, double limit,
+                                   const char *things);
+/* The same for a comparison of bytes: the figure is how many elements differ. */
+struct et_finding et_tally_bytes(const struct et_tally *tally);
+struct et_finding et_skipped(const char *why);
+
+/* The worst figure, the worst outcome and that outcome's first text, which opens with prefix. */
+void et_finding_add(struct et_finding *into, const struct et_finding *more, const char *prefix);
+
+/* One output tensor as one execution left it. */
+struct et_output {
+    const struct et_tensor_spec *spec;
+    const struct et_tensor *tensor;
+    const void *data;
+};
+
+struct et_output et_output_of(const struct et_problem *problem, const struct et_outputs *outputs, int t);
+/* Pattern of an element of the normative shape, counted in row-major order. */
+uint32_t et_output_bits(const struct et_output *output, int64_t element);
+
+struct et_shown {
+    char text[40];
+};
+
+/* "0.25 (0x3e800000)" */
+struct et_shown et_show(enum et_dtype dtype, double value, uint32_t bits);
+struct et_shown et_show_bits(enum et_dtype dtype, uint32_t bits);
+struct et_shown et_show_value(enum et_dtype dtype, double value); /* bits: of the value rounded once */
+
+/* "out (query_length 0, q_heads 3, head_dim 17)" */
+void et_tell_place(struct et_tally *tally, const struct et_output *output, int64_t element);
+void et_tell_more(struct et_tally *tally, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* The checks of judge_bytes.c, of all outputs of one step. */
+struct et_finding et_judge_repeat(const struct et_judge_input *input);
+struct et_finding et_judge_written(const struct et_judge_input *input);
+struct et_finding et_judge_guards(const struct et_judge_input *input);
+struct et_finding et_judge_inputs_kept(const struct et_judge_input *input);
+struct et_finding et_judge_expect(const struct et_judge_input *input);
+
+#endif

@@ -1,0 +1,72 @@
+/*
+ * A job: one problem (all its steps) written to a folder, which is all that a runner is given.
+ *
+ *   job.json           {"format": 1, "operator": "...", "steps": [{"params": {...}, "tensors": {"w": {"role":
+ *                      "input", "dtype": "f32", "size": [...], "stride": [...], "offset": 0, "elements": N},
+ * ...}}]} STEP.safetensors   the inputs of step STEP, from 0: whole buffers. A tensor without padding and
+ * offset has its normative shape, any other is one dimension of `elements`; job.json says where elements lie.
+ *   (out)/STEP.REPEAT.safetensors   written by the runner: the output buffers of one execution, likewise.
+ *
+ * Oracle values are never in there.
+ */
+#ifndef ET_HARNESS_JOB_H
+#define ET_HARNESS_JOB_H
+
+#include "case.h"
+#include "json.h"
+#include "safetensors.h"
+
+struct et_job_step {
+    _Alignas(16) unsigned char params[ET_PARAMS_BYTES];
+    struct et_problem problem; /* inputs' data are mapped */
+    void *map;
+    size_t map_bytes;
+    char digest[33]; /* of the inputs (et_digest); set by et_job_write */
+};
+
+struct et_job {
+    char *folder;
+    const struct et_operator *op;
+    struct et_job_step *steps;
+    int step_count;
+};
+
+/*
+ * The judge's side: generates every input of the case under one fill (threads > 0 of them), writes the folder
+ * (which must exist; files of the same names are replaced) and keeps the inputs mapped. `seed` replaces the
+ * case's when given. twin may be NULL. The fill `constant`, asked for by name alone, is of ones.
+ */
+enum et_status et_job_write(const struct et_case *c, const struct et_twin *twin, enum et_fill_kind fill,
+                            const uint64_t *seed, int threads, const char *folder, struct et_job *job,
+                            struct et_error *error);
+
+/* The runner's side: reads job.json strictly and maps the inputs read-only. ET_INVALID for whatever is wrong
+ * in it. */
+enum et_status et_job_read(const char *folder, struct et_job *job, struct et_error *error);
+void et_job_free(struct et_job *job); /* the folder stays */
+
+/* Output tensors of one execution, mapped; checked against the job's step. data[t] NULL for inputs. */
+struct et_outputs {
+    struct et_tensors file;
+    const void *data[ET_TENSORS];
+};
+
+enum et_status et_outputs_open(const struct et_job *job, int step, int repeat, const char *folder,
+                               struct et_outputs *outputs, struct et_error *error);
+void et_outputs_close(struct et_outputs *outputs);
+/* Creates that file for writing, all zero; out[t] NULL for inputs. Unmap with et_unmap(*map, *bytes). */
+enum et_status et_outputs_create(const struct et_job *job, int step, int repeat, const char *folder,
+                                 void **out, void **map, size_t *bytes, struct et_error *error);
+
+/*
+ * XXH3-128, in hex, over the elements of the given role in normative order, a tensor after the other, NaN
+ * canonical; data[t] are buffers. Elements that are poison do not count, so that neither layout nor poison
+ * shows. Fails only for want of memory.
+ */
+enum et_status et_digest(const struct et_problem *problem, enum et_role role, const void *const *data,
+                         char digest[33], struct et_error *error);
+
+/* Removes a folder and what is in it; missing is fine. */
+void et_remove_folder(const char *folder);
+
+#endif

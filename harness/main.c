@@ -1,0 +1,458 @@
+/* The command line: run, list, worker. */
+#define _GNU_SOURCE
+
+#include <errno.h>
+#include <getopt.h>
+#include <limits.h>
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "../ocl/ocl.h"
+#include "run.h"
+#include "runner.h"
+
+#ifndef ET_VERSION
+#define ET_VERSION "unknown"
+#endif
+#ifndef ET_CASES
+#define ET_CASES "cases"
+#endif
+
+static const char usage[] =
+    "usage: etalon run [FILE|DIR|ID ...]   judge cases; default: the built-in ones, tier default, every "
+    "device\n"
+    "       etalon list devices|operators|models\n"
+    "       etalon --version | --help\n"
+    "\n"
+    "selection   -t, --tier smoke|default|full    -k, --filter GLOB    --exclude GLOB    --operator OP\n"
+    "            --variant NAME[:knob=N,..]       --shard K/N          --dry-run (list the runs; -v: what is "
+    "left out)\n"
+    "device      --device NAME-GLOB|P:D           --port ocl[:DIR]     --guards on|off\n"
+    "execution   -j, --threads N                  --timeout S          --repeat N        --seed N\n"
+    "verdicts    --strict                         --known FILE\n"
+    "output      -o, --results FILE.jsonl         -v | -q              --color auto|always|never\n"
+    "\n"
+    "exit: 0 passed, 1 failed, 2 usage or bad case file, 3 nothing could be judged, 128+N interrupted by "
+    "signal N\n";
+
+/* The one thing a signal handler may touch. */
+static volatile sig_atomic_t stop;
+
+static void on_signal(int number)
+{
+    stop = number;
+}
+
+static int refuse(const char *format, const char *a, const char *b)
+{
+    fprintf(stderr, "etalon: ");
+    fprintf(stderr, format, a, b);
+    fprintf(stderr, "\n");
+    return ET_EXIT_USAGE;
+}
+
+/* ---- Options
+ * ----------------------------------------------------------------------------------------------------------
+ */
+
+enum {
+    OPT_EXCLUDE = 256,
+    OPT_OPERATOR,
+    OPT_VARIANT,
+    OPT_SHARD,
+    OPT_DRY_RUN,
+    OPT_DEVICE,
+    OPT_PORT,
+    OPT_GUARDS,
+    OPT_TIMEOUT,
+    OPT_REPEAT,
+    OPT_SEED,
+    OPT_STRICT,
+    OPT_KNOWN,
+    OPT_COLOR,
+    OPT_CASES,
+    OPT_LIST,
+    OPT_HELP
+};
+
+static const struct option options_table[] = {
+    {"tier", required_argument, NULL, 't'},
+    {"filter", required_argument, NULL, 'k'},
+    {"exclude", required_argument, NULL, OPT_EXCLUDE},
+    {"operator", required_argument, NULL, OPT_OPERATOR},
+    {"variant", required_argument, NULL, OPT_VARIANT},
+    {"shard", required_argument, NULL, OPT_SHARD},
+    {"dry-run", no_argument, NULL, OPT_DRY_RUN},
+    {"device", required_argument, NULL, OPT_DEVICE},
+    {"port", required_argument, NULL, OPT_PORT},
+    {"guards", required_argument, NULL, OPT_GUARDS},
+    {"threads", required_argument, NULL, 'j'},
+    {"timeout", required_argument, NULL, OPT_TIMEOUT},
+    {"repeat", required_argument, NULL, OPT_REPEAT},
+    {"seed", required_argument, NULL, OPT_SEED},
+    {"strict", no_argument, NULL, OPT_STRICT},
+    {"known", required_argument, NULL, OPT_KNOWN},
+    {"results", required_argument, NULL, 'o'},
+    {"verbose", no_argument, NULL, 'v'},
+    {"quiet", no_argument, NULL, 'q'},
+    {"color", required_argument, NULL, OPT_COLOR},
+    {"cases", required_argument, NULL, OPT_CASES},
+    {"list", no_argument, NULL, OPT_LIST},
+    {"help", no_argument, NULL, OPT_HELP},
+    {NULL, 0, NULL, 0},
+};
+
+static bool whole(const char *text, long long min, long long max, long long *value)
+{
+    char *end;
+    errno = 0;
+    *value = strtoll(text, &end, 10);
+    return *text && !*end && !errno && *value >= min && *value <= max;
+}
+
+static bool add(struct et_strings *list, const char *text)
+{
+    const char **grown = et_resize(list->at, (size_t)list->count + 1, sizeof *grown, NULL);
+    if (!grown)
+        return false;
+    list->at = grown;
+    list->at[list->count++] = text;
+    return true;
+}
+
+static bool one_of(const char *text, const char *const *names, int *index)
+{
+    for (int i = 0; names[i]; i++)
+        if (!strcmp(names[i], text)) {
+            *index = i;
+            return true;
+        }
+    return false;
+}
+
+static bool parse_shard(const char *text, struct et_options *options)
+{
+    char *slash;
+    errno = 0;
+    const long k = strtol(text, &slash, 10);
+    long long n;
+    if (errno || slash == text || *slash != '/' || !whole(slash + 1, 1, 100000, &n) || k < 1 || k > n)
+        return false;
+    options->shard = (int)k;
+    options->shards = (int)n;
+    return true;
+}
+
+/* Sets one option; false where the argument is not one it takes. */
+static bool set_option(int option, struct et_options *options, bool *list)
+{
+    static const char *const tiers[] = {"smoke", "default", "full", NULL};
+    static const char *const switches[] = {"off", "on", NULL};
+    static const char *const colors[] = {"never", "always", "auto", NULL};
+    int index = 0;
+    long long n = 0;
+    char *end;
+    bool good = true;
+    switch (option) {
+    case 't':
+        good = one_of(optarg, tiers, &index);
+        options->tier = (enum et_tier)index;
+        return good;
+    case 'k':
+        return add(&options->filters, optarg);
+    case OPT_EXCLUDE:
+        return add(&options->excludes, optarg);
+    case OPT_OPERATOR:
+        return et_operator_named(optarg) && add(&options->operators, optarg);
+    case OPT_VARIANT:
+        return add(&options->variants, optarg);
+    case OPT_SHARD:
+        return parse_shard(optarg, options);
+    case OPT_DEVICE:
+        return add(&options->devices, optarg);
+    case OPT_PORT:
+        options->port = optarg;
+        options->folder = !strncmp(optarg, "ocl:", 4) ? optarg + 4 : NULL;
+        return !strcmp(optarg, "ocl") || (options->folder && *options->folder);
+    case OPT_GUARDS:
+        good = one_of(optarg, switches, &index);
+        options->guards = index == 1;
+        return good;
+    case 'j':
+        good = whole(optarg, 1, 1024, &n);
+        options->threads = (int)n;
+        return good;
+    case OPT_TIMEOUT:
+        options->timeout_s = strtod(optarg, &end);
+        return *optarg && !*end && options->timeout_s > 0 && options->timeout_s <= 1e6;
+    case OPT_REPEAT:
+        good = whole(optarg, 1, 1000000, &n);
+        options->repeat = (int)n;
+        return good;
+    case OPT_SEED:
+        good = whole(optarg, 0, 9007199254740991, &n);
+        options->seed = (uint64_t)n;
+        options->has_seed = true;
+        return good;
+    case OPT_COLOR:
+        good = one_of(optarg, colors, &index);
+        options->color = index == 1 || (index == 2 && options->color);
+        return good;
+    case OPT_DRY_RUN:
+        options->dry_run = true;
+        return true;
+    case OPT_STRICT:
+        options->strict = true;
+        return true;
+    case OPT_KNOWN:
+        options->known = optarg;
+        return true;
+    case 'o':
+        options->results = optarg;
+        return true;
+    case 'v':
+        options->verbose = true;
+        return true;
+    case 'q':
+        options->quiet = true;
+        return true;
+    case OPT_CASES:
+        options->cases = optarg;
+        return true;
+    case OPT_LIST:
+        *list = true;
+        return true;
+    default:
+        return false;
+    }
+}
+
+static void free_options(struct et_options *options)
+{
+    struct et_strings *const lists[] = {&options->targets,   &options->filters,  &options->excludes,
+                                        &options->operators, &options->variants, &options->devices};
+    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)
+        et_free(lists[i]->at);
+}
+
+static struct et_options defaults(void)
+{
+    const char *plain = getenv("NO_COLOR"), *cases = getenv("ETALON_CASES");
+    const long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    return (struct et_options){.tier = ET_DEFAULT,
+                               .shard = 1,
+                               .shards = 1,
+                               .guards = true,
+                               .color = isatty(STDOUT_FILENO) && !(plain && *plain),
+                               .port = "ocl",
+                               .threads = cores < 1      ? 1
+                                          : cores > 1024 ? 1024
+                                                         : (int)cores,
+                               .timeout_s = ET_TIMEOUT_S,
+                               .cases = cases && *cases ? cases : ET_CASES};
+}
+
+/* The row of an option; the last row, without a name, for a letter that is none. */
+static const struct option *row_of(int option)
+{
+    const struct option *row = options_table;
+    while (row->name && row->val != option)
+        row++;
+    return row;
+}
+
+/* getopt leaves in optopt what it stumbled over; 0: a long option that it does not know. */
+static int refuse_option(const char *word)
+{
+    const struct option *row = row_of(optopt);
+    const char letter[] = {'-', (char)optopt, '\0'};
+    if (optopt == 0 || !row->name)
+        return refuse("%s is no option%s; see etalon --help", optopt == 0 ? word : letter, "");
+    return refuse("--%s %s; see etalon --help", row->name,
+                  row->has_arg == required_argument ? "lacks its argument" : "takes no argument");
+}
+
+/* Reads everything after the subcommand. Returns an exit status, or -1 to go on. */
+static int parse(int argc, char **argv, struct et_options *options, bool *list)
+{
+    *list = false;
+    opterr = 0;
+    optind = 1;
+    for (;;) {
+        const int option = getopt_long(argc, argv, "t:k:j:o:vqh", options_table, NULL);
+        if (option == -1)
+            break;
+        if (option == OPT_HELP || option == 'h') {
+            fputs(usage, stdout);
+            return ET_EXIT_PASS;
+        }
+        if (option == '?' || option == ':')
+            return refuse_option(argv[optind - 1]);
+        if (!set_option(option, options, list))
+            return refuse("\"%s\" is not what --%s takes; see etalon --help", optarg ? optarg : "",
+                          row_of(option)->name);
+    }
+    for (int i = optind; i < argc; i++)
+        if (!add(&options->targets, argv[i]))
+            return refuse("out of memory%s%s", "", "");
+    options->progress = !options->quiet && isatty(STDERR_FILENO);
+    return -1;
+}
+
+/* ---- Commands
+ * ---------------------------------------------------------------------------------------------------------
+ */
+
+static void dry_run(const struct et_options *options, const struct et_plan *plan)
+{
+    for (int i = 0; i < plan->count; i++)
+        printf("%s\n", plan->runs[i].id);
+    if (options->verbose && plan->notes.data)
+        fputs(plan->notes.data, stdout);
+    fprintf(stderr, "%d runs, none executed\n", plan->count);
+}
+
+static void on_signals(void (*handler)(int))
+{
+    struct sigaction action = {.sa_handler = handler};
+    sigemptyset(&action.sa_mask);
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
+    action.sa_handler = SIG_IGN;
+    sigaction(SIGPIPE, &action, NULL);
+}
+
+static int command_run(const struct et_options *options)
+{
+    struct et_plan plan;
+    struct et_error error;
+    int code = ET_EXIT_USAGE;
+    if (et_plan_make(options, &et_ocl, &plan, &error) != ET_OK)
+        fprintf(stderr, "etalon: %s\n", error.text);
+    else if (options->dry_run)
+        dry_run(options, &plan), code = ET_EXIT_PASS;
+    else
+        code = et_run_plan(options, &plan, &stop);
+    et_plan_free(&plan);
+    return code;
+}
+
+static int list_devices(const struct et_options *options)
+{
+    const char *const argv[] = {options->program, "worker", "--port", options->port, "--list", NULL};
+    struct et_device *devices = NULL;
+    char *report = NULL;
+    int count = 0;
+    struct et_error error;
+    int code = ET_EXIT_PASS;
+    if (et_devices_list(argv, options->timeout_s, &devices, &count, &report, &error) != ET_OK) {
+        fprintf(stderr, "etalon: %s\n", error.text);
+        return ET_EXIT_NOTHING;
+    }
+    for (int i = 0; i < count; i++)
+        printf("%-5s %s (%s; %s), %lld units, local memory %lld KiB, largest buffer %lld MiB\n",
+               devices[i].place, devices[i].name, devices[i].platform, devices[i].driver,
+               (long long)devices[i].compute_units, (long long)devices[i].local_memory / 1024,
+               (long long)devices[i].allocation / 1048576);
+    if (count == 0 || options->verbose)
+        fprintf(count ? stdout : stderr, "%s%s", count ? "" : "etalon: no device\n", report ? report : "");
+    if (count == 0)
+        code = ET_EXIT_NOTHING;
+    et_free(devices);
+    et_free(report);
+    return code;
+}
+
+static int list_models(const struct et_options *options)
+{
+    struct et_models *models = NULL;
+    struct et_error error;
+    char *path = et_print(&error, "%s/models.json", options->cases);
+    if (!path || et_models_read(path, &models, &error) != ET_OK) {
+        et_free(path);
+        fprintf(stderr, "etalon: %s\n", error.text);
+        return ET_EXIT_USAGE;
+    }
+    const char *name, *source;
+    for (int i = 0; et_models_entry(models, i, &name, &source); i++)
+        printf("%-24s %s\n", name, source);
+    et_models_free(models);
+    et_free(path);
+    return ET_EXIT_PASS;
+}
+
+static void list_operators(void)
+{
+    for (int i = 0; et_operators[i]; i++) {
+        printf("%-16s %s\n", et_operators[i]->name, et_operators[i]->summary);
+        for (int k = 0; et_ocl.variants[k]; k++)
+            if (!strcmp(et_ocl.variants[k]->op, et_operators[i]->name))
+                printf("  %-14s %s\n", et_ocl.variants[k]->name, et_ocl.variants[k]->summary);
+    }
+}
+
+static int command_list(const struct et_options *options)
+{
+    const char *what = options->targets.count == 1 ? options->targets.at[0] : "";
+    if (!strcmp(what, "devices"))
+        return list_devices(options);
+    if (!strcmp(what, "models"))
+        return list_models(options);
+    if (strcmp(what, "operators") != 0)
+        return refuse("list devices, operators or models%s%s", "", "");
+    list_operators();
+    return ET_EXIT_PASS;
+}
+
+/* The runner: started by run and list devices, on the protocol of runner.h. */
+static int command_worker(const struct et_options *options, bool list)
+{
+    if (list)
+        return et_worker_list(&et_ocl);
+    if (options->devices.count != 1)
+        return refuse("worker needs one --device P:D%s%s", "", "");
+    const struct et_open open = {
+        .place = options->devices.at[0], .folder = options->folder, .guards = options->guards};
+    return et_worker(&et_ocl, &open);
+}
+
+int main(int argc, char **argv)
+{
+    const char *command = argc > 1 ? argv[1] : "";
+    if (!strcmp(command, "--version")) {
+        printf("etalon %s\n", ET_VERSION);
+        return ET_EXIT_PASS;
+    }
+    if (!strcmp(command, "--help") || !strcmp(command, "-h") || !strcmp(command, "help")) {
+        fputs(usage, stdout);
+        return ET_EXIT_PASS;
+    }
+    char self[PATH_MAX];
+    const ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
+    self[n > 0 ? n : 0] = '\0';
+    struct et_options options = defaults();
+    options.program = n > 0 ? self : argv[0];
+    bool list = false;
+    int code = argc > 1 ? parse(argc - 1, argv + 1, &options, &list) : -1;
+    if (code >= 0) {
+        free_options(&options);
+        return code;
+    }
+    if (!strcmp(command, "run")) {
+        on_signals(on_signal);
+        code = command_run(&options);
+    } else if (!strcmp(command, "list")) {
+        code = command_list(&options);
+    } else if (!strcmp(command, "worker")) {
+        code = command_worker(&options, list);
+    } else {
+        fputs(usage, stderr);
+        code = ET_EXIT_USAGE;
+    }
+    free_options(&options);
+    return code;
+}

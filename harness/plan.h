@@ -1,0 +1,55 @@
+/* Command-line options, and the selection of runs: which cases, fills and variants, in which order, under
+ * which ids. */
+#ifndef ET_HARNESS_PLAN_H
+#define ET_HARNESS_PLAN_H
+
+#include "case.h"
+
+enum { ET_TIMEOUT_S = 60 }; /* of an answer of a runner, unless --timeout says another */
+
+struct et_strings {
+    const char **at;
+    int count;
+};
+
+struct et_options {
+    struct et_strings targets, filters, excludes, operators, variants, devices;
+    enum et_tier tier;
+    int shard, shards; /* K/N, 1/1 */
+    bool dry_run, guards, strict, verbose, quiet, color, progress;
+    const char *port;   /* "ocl" or "ocl:DIR" */
+    const char *folder; /* DIR of port, or NULL */
+    const char *known, *results;
+    int threads;
+    double timeout_s;
+    int repeat; /* 0: the case's */
+    bool has_seed;
+    uint64_t seed;
+    const char *cases;   /* the built-in case folder */
+    const char *program; /* this executable, for starting runners */
+};
+
+/* One run of a case, for every device. */
+struct et_run {
+    char *id; /* case id / fill / variant[:knob=value,...] */
+    const struct et_case *c;
+    enum et_fill_kind fill;
+    struct et_ask ask; /* variant NULL: a refusal that no variant is needed for */
+    int group;         /* runs of one (case, fill) follow each other and share a number */
+    bool from_file;    /* of a target that is a file or folder: needs it to be found again */
+};
+
+struct et_plan {
+    struct et_run *runs;
+    int count;
+    int before_shard;     /* runs selected, all shards together */
+    struct et_text notes; /* a line for each variant not created, and why */
+    struct et_cases cases;
+};
+
+/* ET_INVALID: a bad file, id, variant; or nothing selected. */
+enum et_status et_plan_make(const struct et_options *options, const struct et_port *port,
+                            struct et_plan *plan, struct et_error *error);
+void et_plan_free(struct et_plan *plan);
+
+#endif

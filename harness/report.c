@@ -1,0 +1,481 @@
+#define _POSIX_C_SOURCE 200809L
+
+#include "report.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "commit.h"
+
+#ifndef ET_VERSION
+#define ET_VERSION "unknown"
+#endif
+
+/* Texts with how often each was met. */
+struct tally {
+    struct entry {
+        char *text;
+        int count;
+    } * at;
+    int count;
+};
+
+struct et_report {
+    const struct et_options *options;
+    FILE *results;
+    int error; /* errno of the first write that failed */
+    int total, done, verdicts[ET_VERDICTS], unlisted_skips;
+    struct tally skips, programs;
+    struct et_text reproduce;
+    struct et_times times;
+    double started;
+};
+
+/* A tally that cannot grow loses an entry of the summary's detail, never a count of verdicts. */
+static void tally_add(struct tally *tally, const char *text)
+{
+    for (int i = 0; i < tally->count; i++)
+        if (!strcmp(tally->at[i].text, text)) {
+            tally->at[i].count++;
+            return;
+        }
+    struct entry *grown = et_resize(tally->at, (size_t)tally->count + 1, sizeof *grown, NULL);
+    if (!grown)
+        return;
+    tally->at = grown;
+    grown[tally->count] = (struct entry){et_strdup(text, NULL), 1};
+    tally->count += grown[tally->count].text != NULL;
+}
+
+static void tally_free(struct tally *tally)
+{
+    for (int i = 0; i < tally->count; i++)
+        et_free(tally->at[i].text);
+    et_free(tally->at);
+}
+
+/* ---- Reproduce lines
+ * -------------------------------------------------------------------------------------------------- */
+
+static void add_quoted(struct et_text *text, const char *word)
+{
+    et_text_add(text, "'");
+    for (const char *at = word; *at; at++) {
+        if (*at == '\'')
+            et_text_add(text, "'\\''");
+        else
+            et_text_bytes(text, at, 1);
+    }
+    et_text_add(text, "'");
+}
+
+/* Everything that changed what was run, from the options alone. */
+static void add_options(struct et_text *text, const struct et_options *options)
+{
+    if (strcmp(options->port, "ocl") != 0) {
+        et_text_add(text, " --port ");
+        add_quoted(text, options->port);
+    }
+    if (!options->guards)
+        et_text_add(text, " --guards off");
+    if (options->has_seed)
+        et_text_add(text, " --seed %llu", (unsigned long long)options->seed);
+    if (options->repeat > 0)
+        et_text_add(text, " --repeat %d", options->repeat);
+    if (options->timeout_s != ET_TIMEOUT_S)
+        et_text_add(text, " --timeout %.17g", options->timeout_s);
+}
+
+static void add_reproduce(struct et_text *text, const struct et_options *options,
+                          const struct et_result *result)
+{
+    et_text_add(text, "etalon run ");
+    if (result->run->from_file) {
+        add_quoted(text, result->run->c->file);
+        et_text_add(text, " --filter ");
+    }
+    add_quoted(text, result->run->id);
+    if (result->run->from_file && result->run->c->capped)
+        et_text_add(text, " --tier %s", et_tier_name(result->run->c->tier));
+    if (result->device) {
+        et_text_add(text, " --device ");
+        add_quoted(text, result->device->name);
+    }
+    add_options(text, options);
+    if (result->verdict == ET_XPASS) {
+        et_text_add(text, " --known ");
+        add_quoted(text, options->known);
+    }
+}
+
+/* ---- JSON Lines
+ * ------------------------------------------------------------------------------------------------------- */
+
+static void add_key(struct et_text *text, const char *key)
+{
+    if (text->data[text->length - 1] != '{')
+        et_text_add(text, ",");
+    et_json_add_string(text, key);
+    et_text_add(text, ":");
+}
+
+static void add_text(struct et_text *text, const char *key, const char *value)
+{
+    add_key(text, key);
+    if (value)
+        et_json_add_string(text, value);
+    else
+        et_text_add(text, "null");
+}
+
+static void add_figure(struct et_text *text, const char *key, double value)
+{
+    add_key(text, key);
+    et_json_add_number(text, value);
+}
+
+static void write_line(struct et_report *report, struct et_text *text)
+{
+    et_text_add(text, "}\n");
+    if (text->failed)
+        report->error = ENOMEM;
+    else if (fwrite(text->data, 1, text->length, report->results) != text->length && !report->error)
+        report->error = errno;
+    et_text_free(text);
+}
+
+static void add_device(struct et_text *text, const struct et_device *device)
+{
+    et_text_add(text, "{");
+    add_text(text, "device", device->name);
+    add_text(text, "place", device->place);
+    add_text(text, "vendor", device->vendor);
+    add_text(text, "platform", device->platform);
+    add_text(text, "version", device->version);
+    add_text(text, "driver", device->driver);
+    add_figure(text, "compute_units", (double)device->compute_units);
+    add_figure(text, "work_group", (double)device->work_group);
+    add_figure(text, "local_memory", (double)device->local_memory);
+    add_figure(text, "allocation", (double)device->allocation);
+    add_figure(text, "fp_config", (double)device->fp_config);
+    add_text(text, "probe", device->probe);
+    et_text_add(text, "}");
+}
+
+static void write_header(struct et_report *report, const struct et_device *devices, int device_count)
+{
+    struct et_text text = {0};
+    et_text_add(&text, "{");
+    add_figure(&text, "format", 1);
+    add_text(&text, "etalon", ET_VERSION);
+    add_text(&text, "commit", ET_COMMIT);
+    static const char *const tiers[] = {"smoke", "default", "full"};
+    add_text(&text, "tier", tiers[report->options->tier]);
+    struct et_text options = {0};
+    et_text_add(&options, "run");
+    if (report->options->folder) /* no paths in results: the folder's name is the user's business */
+        et_text_add(&options, " --port ocl:DIR");
+    struct et_options shown = *report->options;
+    shown.port = "ocl";
+    add_options(&options, &shown);
+    add_text(&text, "command", options.data);
+    et_text_free(&options);
+    add_key(&text, "devices");
+    et_text_add(&text, "[");
+    for (int i = 0; i < device_count; i++) {
+        et_text_add(&text, i ? "," : "");
+        add_device(&text, &devices[i]);
+    }
+    et_text_add(&text, "]");
+    write_line(report, &text);
+}
+
+static void add_params(struct et_text *text, const struct et_case *c)
+{
+    add_key(text, "params");
+    et_text_add(text, "{");
+    for (const struct et_field *f = c->op->params; f->name && !c->refused; f++) {
+        if (f->kind == ET_NAME)
+            add_text(text, f->name, f->names[et_param_int(f, c->steps[0].params)]);
+        else
+            add_figure(text, f->name, et_param_real(f, c->steps[0].params));
+    }
+    et_text_add(text, "}");
+    add_key(text, "dtypes");
+    et_text_add(text, "{");
+    for (int t = 0; c->op->tensors[t].name; t++)
+        add_text(text, c->op->tensors[t].name, et_format(c->dtype[t])->name);
+    et_text_add(text, "}");
+}
+
+static void add_claim(struct et_text *text, const struct et_run *run, const struct et_claim *claim)
+{
+    add_text(text, "variant", run->ask.variant ? run->ask.variant->name : NULL);
+    if (!claim)
+        return;
+    add_key(text, "claim");
+    et_text_add(text, "{");
+    add_key(text, "knobs");
+    et_text_add(text, "{");
+    const struct et_field *knobs = run->ask.variant->knobs;
+    for (int k = 0; k < et_field_count(knobs); k++)
+        add_figure(text, knobs[k].name, (double)claim->knob[k]);
+    et_text_add(text, "}");
+    add_text(text, "order", claim->order.name);
+    add_text(text, "sum", et_format(claim->arith.sum)->name);
+    add_figure(text, "depth_sum", claim->arith.depth_sum);
+    add_figure(text, "scratch_bytes", (double)claim->scratch_bytes);
+    et_text_add(text, "}");
+}
+
+static void add_checks(struct et_text *text, const struct et_judgement *judgement)
+{
+    static const char *const outcomes[] = {"not run", "held", "broken", "skipped"};
+    add_figure(text, "headroom", judgement->headroom);
+    add_figure(text, "nmse", judgement->check[ET_CHECK_NMSE].figure);
+    add_figure(text, "nmse_derived", judgement->nmse_derived);
+    add_figure(text, "noise_mean", judgement->noise_mean);
+    add_key(text, "checks");
+    et_text_add(text, "{");
+    for (int i = 0; i < ET_CHECKS; i++) {
+        const struct et_finding *finding = &judgement->check[i];
+        if (finding->outcome == ET_NOT_RUN)
+            continue;
+        add_key(text, et_check_name((enum et_check)i));
+        et_text_add(text, "{");
+        add_text(text, "outcome", outcomes[finding->outcome]);
+        if (!isnan(finding->limit)) {
+            add_figure(text, "figure", finding->figure);
+            add_figure(text, "limit", finding->limit);
+        }
+        if (finding->text[0])
+            add_text(text, "text", finding->text);
+        et_text_add(text, "}");
+    }
+    et_text_add(text, "}");
+}
+
+static void add_digests(struct et_text *text, const char *key, const char (*digests)[33], int steps)
+{
+    add_key(text, key);
+    et_text_add(text, "[");
+    for (int i = 0; i < steps; i++)
+        et_text_add(text, "%s\"%s\"", i ? "," : "", digests[i]);
+    et_text_add(text, "]");
+}
+
+static void write_result(struct et_report *report, const struct et_result *result)
+{
+    struct et_text text = {0};
+    et_text_add(&text, "{");
+    add_text(&text, "id", result->run->id);
+    add_text(&text, "device", result->device ? result->device->name : NULL);
+    add_text(&text, "verdict", et_verdict_name(result->verdict));
+    if (result->reason)
+        add_text(&text, "reason", result->reason);
+    add_params(&text, result->run->c);
+    add_text(&text, "fill", result->run->c->refused ? NULL : et_fill_name(result->run->fill));
+    add_claim(&text, result->run, result->claim);
+    if (result->judgement)
+        add_checks(&text, result->judgement);
+    if (result->inputs && result->outputs) {
+        add_digests(&text, "inputs", result->inputs, result->steps);
+        add_digests(&text, "outputs", result->outputs, result->steps);
+        add_figure(&text, "device_ns", result->device_ns);
+        add_text(&text, "program", result->program);
+    }
+    write_line(report, &text);
+}
+
+/* ---- Console
+ * ----------------------------------------------------------------------------------------------------------
+ */
+
+static const char *color_of(const struct et_options *options, enum et_verdict verdict)
+{
+    if (!options->color)
+        return "";
+    switch (verdict) {
+    case ET_PASS:
+        return "\033[32m";
+    case ET_SKIP:
+    case ET_XFAIL:
+        return "\033[33m";
+    default:
+        return "\033[31m";
+    }
+}
+
+static bool is_bad(enum et_verdict verdict)
+{
+    return verdict == ET_FAIL || verdict == ET_ERROR || verdict == ET_MISTRUSTED || verdict == ET_XPASS;
+}
+
+static void print_result(struct et_report *report, const struct et_result *result)
+{
+    const struct et_options *options = report->options;
+    const bool bad = is_bad(result->verdict);
+    if (!bad && !options->verbose)
+        return;
+    if (options->progress)
+        fprintf(stderr, "\r\033[K");
+    printf("%s%-5s%s %s", color_of(options, result->verdict), et_verdict_name(result->verdict),
+           options->color ? "\033[0m" : "", result->run->id);
+    if (result->device)
+        printf(" on %s", result->device->name);
+    if (result->judgement && result->verdict == ET_PASS)
+        printf("  headroom %.3g, nmse %.2e, %.3g us", result->judgement->headroom,
+               result->judgement->check[ET_CHECK_NMSE].figure, result->device_ns / 1000);
+    printf("\n");
+    if (result->reason && (result->verdict != ET_FAIL || !result->judgement))
+        printf("    %s\n", result->reason);
+    for (int i = 0; result->judgement && i < ET_CHECKS; i++) {
+        const struct et_finding *finding = &result->judgement->check[i];
+        const char *name = et_check_name((enum et_check)i);
+        if (finding->outcome == ET_BROKEN && !isnan(finding->limit))
+            printf("    %s: %.4g, limit %.4g: %s\n", name, finding->figure, finding->limit, finding->text);
+        else if (finding->outcome == ET_BROKEN)
+            printf("    %s: %s\n", name, finding->text);
+        else if (finding->outcome == ET_SKIPPED && options->verbose)
+            printf("    %s: skipped: %s\n", name, finding->text);
+    }
+    if (!bad)
+        return;
+    struct et_text line = {0};
+    add_reproduce(&line, options, result);
+    if (!line.failed)
+        printf("    reproduce: %s\n", line.data);
+    et_text_free(&line);
+    fflush(stdout);
+}
+
+static void print_progress(const struct et_report *report, const char *id)
+{
+    const double passed = et_now() - report->started;
+    const double left = report->done > 0 ? passed / report->done * (report->total - report->done) : 0;
+    fprintf(stderr, "\r\033[K[%d/%d] %.0f s left  %.80s", report->done, report->total, left, id);
+    fflush(stderr);
+}
+
+/* ---- Interface
+ * -------------------------------------------------------------------------------------------------------- */
+
+enum et_status et_report_open(const struct et_options *options, const struct et_plan *plan,
+                              const struct et_device *devices, int device_count, struct et_report **opened,
+                              struct et_error *error)
+{
+    struct et_report *report = et_alloc(1, sizeof *report, error);
+    if (!report)
+        return ET_FAILED;
+    *report = (struct et_report){.options = options, .started = et_now()};
+    for (int i = 0; i < plan->count; i++)
+        report->total += plan->runs[i].c->refused ? 1 : device_count;
+    if (options->results) {
+        report->results = fopen(options->results, "w");
+        if (!report->results) {
+            et_free(report);
+            return et_fail(error, ET_INVALID, "%s: %s", options->results, strerror(errno));
+        }
+        write_header(report, devices, device_count);
+    }
+    *opened = report;
+    return ET_OK;
+}
+
+void et_report_add(struct et_report *report, const struct et_result *result)
+{
+    report->done++;
+    report->verdicts[result->verdict]++;
+    report->times.fill += result->times.fill;
+    report->times.oracle += result->times.oracle;
+    report->times.compile += result->times.compile;
+    report->times.kernel += result->times.kernel;
+    if (result->verdict == ET_SKIP) {
+        tally_add(&report->skips, result->reason);
+        report->unlisted_skips += !result->listed;
+    }
+    if (result->program && result->device) {
+        struct et_text key = {0};
+        et_text_add(&key, "%s %s", result->device->place, result->program);
+        if (!key.failed)
+            tally_add(&report->programs, key.data);
+        et_text_free(&key);
+    }
+    print_result(report, result);
+    if (is_bad(result->verdict)) {
+        et_text_add(&report->reproduce, "  ");
+        add_reproduce(&report->reproduce, report->options, result);
+        et_text_add(&report->reproduce, "\n");
+    }
+    if (report->results)
+        write_result(report, result);
+    if (report->options->progress)
+        print_progress(report, result->run->id);
+}
+
+static void print_skips(const struct tally *skips)
+{
+    enum { SHOWN = 4 };
+    for (int i = 0; i < skips->count && i < SHOWN; i++)
+        printf("%s%d %s", i ? ", " : " (", skips->at[i].count, skips->at[i].text);
+    if (skips->count > SHOWN)
+        printf(", and %d more reasons", skips->count - SHOWN);
+    printf(skips->count ? ")" : "");
+}
+
+static void print_summary(const struct et_report *report)
+{
+    const int *n = report->verdicts;
+    if (report->reproduce.length > 0 && !report->reproduce.failed)
+        printf("reproduce:\n%s", report->reproduce.data);
+    printf("%d passed, %d failed", n[ET_PASS], n[ET_FAIL]);
+    if (n[ET_ERROR])
+        printf(", %d errors", n[ET_ERROR]);
+    if (n[ET_MISTRUSTED])
+        printf(", %d mistrusted", n[ET_MISTRUSTED]);
+    if (n[ET_XFAIL])
+        printf(", %d known failures", n[ET_XFAIL]);
+    if (n[ET_XPASS])
+        printf(", %d known failures that pass", n[ET_XPASS]);
+    if (n[ET_SKIP]) {
+        printf(", %d skipped", n[ET_SKIP]);
+        print_skips(&report->skips);
+    }
+    if (report->done < report->total)
+        printf(", %d not run", report->total - report->done);
+    printf(" in %.1f s: compile %.1f (%d programs), kernel %.1f, oracle %.1f, fill %.1f\n",
+           et_now() - report->started, report->times.compile, report->programs.count, report->times.kernel,
+           report->times.oracle, report->times.fill);
+}
+
+enum et_status et_report_close(struct et_report *report, struct et_error *error)
+{
+    enum et_status status = ET_OK;
+    if (report->options->progress)
+        fprintf(stderr, "\r\033[K");
+    print_summary(report);
+    if (report->results && fclose(report->results) != 0 && !report->error)
+        report->error = errno;
+    if (report->error)
+        status = et_fail(error, ET_FAILED, "%s: %s: the results are not whole", report->options->results,
+                         strerror(report->error));
+    if (fflush(stdout) != 0 || ferror(stdout))
+        status = et_fail(error, ET_FAILED, "standard output: %s", strerror(errno));
+    tally_free(&report->skips);
+    tally_free(&report->programs);
+    et_text_free(&report->reproduce);
+    et_free(report);
+    return status;
+}
+
+int et_report_count(const struct et_report *report, enum et_verdict verdict)
+{
+    return report->verdicts[verdict];
+}
+
+int et_report_unlisted_skips(const struct et_report *report)
+{
+    return report->unlisted_skips;
+}

@@ -1,0 +1,799 @@
+#define _XOPEN_SOURCE 700
+
+#include "run.h"
+
+#include <errno.h>
+#include <math.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+
+#include "known.h"
+#include "report.h"
+
+/* One device under test. */
+struct station {
+    struct et_runner runner;
+    const char *argv[9];
+    enum et_status opened; /* ET_OK, or why every run on it ends the same way */
+    struct et_error why;
+    int queue; /* next request of the group: an index into attempts * jobs */
+    bool busy;
+};
+
+struct context {
+    const struct et_options *options;
+    const struct et_plan *plan;
+    const volatile sig_atomic_t *stop;
+    struct station *stations;
+    int station_count;
+    struct et_known known;
+    struct et_report *report;
+    char *temp[2]; /* made when first needed: in memory, on disk */
+};
+
+/* What came back for one job: the case's own problem, or one of its twins. */
+struct answer {
+    char *folder;
+    struct et_reply reply;
+    struct et_outputs *outputs; /* steps * repeats, opened for judging */
+};
+
+/* One run on one device. */
+struct attempt {
+    const struct et_run *run;
+    struct station *station;
+    struct et_claim *claims; /* one a step */
+    enum et_verdict verdict; /* decided early: ET_SKIP or ET_ERROR with why; else ET_PASS until judged */
+    struct et_error why;
+    struct answer *answers; /* one a job */
+    struct et_judgement judgement;
+    char (*outputs)[33];
+    double device_ns;
+    int repeats;
+};
+
+/* Runs of one (case, fill) on all devices. */
+struct group {
+    const struct et_case *c;
+    enum et_fill_kind fill;
+    struct attempt *attempts;
+    int attempt_count;
+    struct et_job *jobs; /* the case's, then its twins' */
+    int job_count;       /* written */
+    char *folder;
+    struct et_truth *truth; /* one a step */
+    int truth_count;
+    char (*inputs)[33];
+    double fill_s;
+    const struct context *context;
+    struct et_error error; /* of the truth */
+    enum et_status status;
+};
+
+static int jobs_of(const struct et_case *c)
+{
+    return 1 + c->twin_count;
+}
+
+static int repeats_of(const struct context *context, const struct et_case *c)
+{
+    return context->options->repeat > 0 ? context->options->repeat : c->checks.repeat;
+}
+
+/* ---- Folders
+ * ----------------------------------------------------------------------------------------------------------
+ */
+
+static char *make_temp(const char *parent, struct et_error *error)
+{
+    char *path = et_print(error, "%s/etalon-XXXXXX", parent);
+    if (path && mkdtemp(path))
+        return path;
+    if (path)
+        et_fail(error, ET_FAILED, "%s: no folder for jobs can be made there: %s", parent, strerror(errno));
+    et_free(path);
+    return NULL;
+}
+
+static bool has_room(const char *path, double bytes)
+{
+    struct statvfs fs;
+    return statvfs(path, &fs) == 0 && (double)fs.f_bavail * (double)fs.f_frsize > bytes;
+}
+
+/* Where a job of so many bytes goes: TMPDIR if the user set it, else memory where it fits twice, else disk.
+ */
+static const char *temp_for(struct context *context, double bytes, struct et_error *error)
+{
+    const char *given = getenv("TMPDIR");
+    const bool memory = !(given && *given) && has_room("/dev/shm", 2 * bytes);
+    char **at = &context->temp[memory ? 0 : 1];
+    if (!*at)
+        *at = make_temp(memory ? "/dev/shm" : given && *given ? given : "/tmp", error);
+    return *at;
+}
+
+/* ---- Requests
+ * ---------------------------------------------------------------------------------------------------------
+ */
+
+static void set_verdict(struct attempt *attempt, enum et_verdict verdict, const char *text)
+{
+    attempt->verdict = verdict;
+    et_fail(&attempt->why, ET_OK, "%s", text);
+}
+
+static enum et_status ask_next(struct context *context, struct group *group, struct station *station)
+{
+    const int jobs = jobs_of(group->c);
+    for (; station->queue < group->attempt_count * jobs; station->queue++) {
+        struct attempt *attempt = &group->attempts[station->queue / jobs];
+        if (attempt->station != station || attempt->verdict != ET_PASS)
+            continue;
+        const int job = station->queue % jobs;
+        const struct et_request request = {.job = group->jobs[job].folder,
+                                           .out = attempt->answers[job].folder,
+                                           .variant = attempt->run->ask.variant,
+                                           .knobs = attempt->run->ask.knob,
+                                           .steps = group->c->step_count,
+                                           .repeats = attempt->repeats};
+        struct et_error error;
+        if (et_runner_ask(&station->runner, &request, context->options->timeout_s, &error) == ET_OK) {
+            station->busy = true;
+            return ET_OK;
+        }
+        set_verdict(attempt, ET_ERROR, error.text);
+    }
+    return ET_OK;
+}
+
+/* A request of the queue was answered. */
+static void take_reply(struct group *group, struct station *station, const struct et_reply *reply)
+{
+    const int jobs = jobs_of(group->c);
+    struct attempt *attempt = &group->attempts[station->queue / jobs];
+    attempt->answers[station->queue % jobs].reply = *reply;
+    station->queue++;
+    station->busy = false;
+    if (reply->kind == ET_REPLY_LACKING)
+        set_verdict(attempt, ET_SKIP, reply->error);
+    else if (reply->kind != ET_REPLY_OK)
+        set_verdict(attempt, ET_ERROR, reply->error);
+}
+
+static void drive(struct context *context, struct group *group)
+{
+    for (;;) {
+        int busy = 0;
+        for (int i = 0; i < context->station_count; i++) {
+            struct station *station = &context->stations[i];
+            if (!station->busy && !*context->stop)
+                ask_next(context, group, station);
+            busy += station->busy;
+        }
+        if (busy == 0 || *context->stop)
+            return;
+        for (int i = 0; i < context->station_count; i++) {
+            struct station *station = &context->stations[i];
+            struct et_reply reply = {0};
+            struct et_error error;
+            bool done = false;
+            if (!station->busy)
+                continue;
+            if (et_runner_poll(&station->runner, busy > 1 ? 0.01 : 0.5, &done, &reply, &error) != ET_OK) {
+                done = true;
+                reply = (struct et_reply){.kind = ET_REPLY_ERROR};
+                snprintf(reply.error, sizeof reply.error, "%s", error.text);
+            }
+            if (done)
+                take_reply(group, station, &reply);
+        }
+    }
+}
+
+/* ---- Preparing a group
+ * ------------------------------------------------------------------------------------------------ */
+
+/* What every step claims on this device; skipped where the device lacks something. */
+static enum et_status resolve(const struct context *context, const struct group *group,
+                              struct attempt *attempt, struct et_error *error)
+{
+    const struct et_case *c = group->c;
+    attempt->repeats = repeats_of(context, c);
+    attempt->claims = et_alloc((size_t)c->step_count, sizeof *attempt->claims, error);
+    attempt->answers = et_alloc((size_t)jobs_of(c), sizeof *attempt->answers, error);
+    attempt->outputs = et_alloc((size_t)c->step_count, sizeof *attempt->outputs, error);
+    if (!attempt->claims || !attempt->answers || !attempt->outputs)
+        return ET_FAILED;
+    if (attempt->station->opened != ET_OK) {
+        set_verdict(attempt, attempt->station->opened == ET_LACKING ? ET_SKIP : ET_ERROR,
+                    attempt->station->why.text);
+        return ET_OK;
+    }
+    for (int j = 0; j < jobs_of(c); j++)
+        for (int i = 0; i < c->step_count && attempt->verdict == ET_PASS; i++) {
+            _Alignas(16) unsigned char params[ET_PARAMS_BYTES];
+            struct et_problem problem;
+            struct et_claim twin;
+            struct et_error why;
+            enum et_status status =
+                et_case_problem(c, i, j ? &c->twins[j - 1] : NULL, params, &problem, &why);
+            if (status == ET_OK)
+                status = attempt->run->ask.variant->resolve(&problem, &attempt->station->runner.device,
+                                                            attempt->run->ask.knob,
+                                                            j ? &twin : &attempt->claims[i], &why);
+            if (status != ET_OK)
+                set_verdict(attempt, status == ET_LACKING ? ET_SKIP : ET_ERROR, why.text);
+        }
+    return ET_OK;
+}
+
+static bool any_left(const struct group *group)
+{
+    for (int i = 0; i < group->attempt_count; i++)
+        if (group->attempts[i].verdict == ET_PASS)
+            return true;
+    return false;
+}
+
+static double bytes_of(const struct context *context, const struct group *group)
+{
+    double bytes = 0;
+    for (int i = 0; i < group->c->step_count; i++) {
+        _Alignas(16) unsigned char params[ET_PARAMS_BYTES];
+        struct et_problem problem;
+        if (et_case_problem(group->c, i, NULL, params, &problem, NULL) != ET_OK)
+            continue;
+        const double runs = (double)group->attempt_count * repeats_of(context, group->c);
+        for (int t = 0; group->c->op->tensors[t].name; t++)
+            bytes += (double)problem.tensor[t].bytes *
+                     (group->c->op->tensors[t].role == ET_OUTPUT ? runs : 1) * jobs_of(group->c);
+    }
+    return bytes;
+}
+
+static char *make_folder(const char *parent, const char *prefix, int number, struct et_error *error)
+{
+    char *path = et_print(error, "%s/%s%d", parent, prefix, number);
+    if (path && mkdir(path, 0700) == 0)
+        return path;
+    if (path)
+        et_fail(error, ET_FAILED, "%s: %s", path, strerror(errno));
+    et_free(path);
+    return NULL;
+}
+
+static enum et_status write_jobs(struct context *context, struct group *group, struct et_error *error)
+{
+    const double started = et_now();
+    const struct et_options *options = context->options;
+    const char *temp = temp_for(context, bytes_of(context, group), error);
+    group->folder = temp ? make_folder(temp, "group", group->attempts[0].run->group, error) : NULL;
+    group->jobs = et_alloc((size_t)jobs_of(group->c), sizeof *group->jobs, error);
+    if (!group->folder || !group->jobs)
+        return ET_FAILED;
+    for (int j = 0; j < jobs_of(group->c); j++) {
+        char *folder = make_folder(group->folder, "job", j, error);
+        const enum et_status status =
+            folder ? et_job_write(group->c, j ? &group->c->twins[j - 1] : NULL, group->fill,
+                                  options->has_seed ? &options->seed : NULL, options->threads, folder,
+                                  &group->jobs[j], error)
+                   : ET_FAILED;
+        et_free(folder);
+        if (status != ET_OK)
+            return status;
+        group->job_count++;
+    }
+    for (int i = 0; i < group->attempt_count; i++)
+        for (int j = 0; j < jobs_of(group->c); j++) {
+            struct answer *answer = &group->attempts[i].answers[j];
+            answer->folder = make_folder(group->folder, "out", i * jobs_of(group->c) + j, error);
+            if (!answer->folder)
+                return ET_FAILED;
+        }
+    group->fill_s = et_now() - started;
+    return ET_OK;
+}
+
+/* Runs beside the runners: the truth of every step for all that is claimed. */
+static void *make_truth(void *argument)
+{
+    struct group *group = argument;
+    const struct context *context = group->context;
+    struct et_claim *claims = et_alloc((size_t)group->attempt_count, sizeof *claims, &group->error);
+    group->status = claims ? ET_OK : ET_FAILED;
+    for (int i = 0; group->status == ET_OK && i < group->c->step_count; i++) {
+        int n = 0;
+        for (int k = 0; k < group->attempt_count; k++)
+            if (group->attempts[k].claims && group->attempts[k].claims[i].order.name[0])
+                claims[n++] = group->attempts[k].claims[i];
+        const uint64_t seed = context->options->has_seed ? context->options->seed : group->c->seed;
+        group->status = et_truth_make(&group->jobs[0].steps[i].problem, seed, group->c->rows, claims, n,
+                                      context->options->threads, &group->truth[i], &group->error);
+        group->truth_count += group->status == ET_OK;
+    }
+    et_free(claims);
+    return NULL;
+}
+
+/* ---- Judging
+ * ----------------------------------------------------------------------------------------------------------
+ */
+
+static bool answered(const struct attempt *attempt)
+{
+    return attempt->verdict == ET_PASS;
+}
+
+static bool same_claim(const struct et_claim *a, const struct et_claim *b, int knobs)
+{
+    return et_order_same(&a->order, &b->order) && !memcmp(&a->arith, &b->arith, sizeof a->arith) &&
+           !memcmp(a->knob, b->knob, (size_t)knobs * sizeof *a->knob);
+}
+
+/* Whether name is one of a comma-separated list. */
+static bool is_among(const char *name, const char *list)
+{
+    const size_t n = strlen(name);
+    for (const char *at = list; (at = strstr(at, name)); at += n)
+        if ((at == list || at[-1] == ',') && (at[n] == ',' || at[n] == '\0'))
+            return true;
+    return false;
+}
+
+/* Every variant's main kernel is called OPERATOR_VARIANT: what ran must be what was asked for. */
+static void check_engaged(const struct group *group, struct attempt *attempt)
+{
+    const struct et_variant *variant = attempt->run->ask.variant;
+    char kernel[160];
+    snprintf(kernel, sizeof kernel, "%s_%s", variant->op, variant->name);
+    for (int j = 0; j < jobs_of(group->c); j++) {
+        const struct et_reply *reply = &attempt->answers[j].reply;
+        for (int i = 0; i < group->c->step_count * attempt->repeats; i++)
+            if (!is_among(kernel, reply->facts[i].kernels)) {
+                et_fail(&attempt->why, ET_OK, "%s was asked for, but the kernels that ran are: %s", kernel,
+                        reply->facts[i].kernels[0] ? reply->facts[i].kernels : "none");
+                attempt->verdict = ET_ERROR;
+            }
+        for (int i = 0; j == 0 && i < group->c->step_count; i++)
+            if (!same_claim(&reply->claims[i], &attempt->claims[i], et_field_count(variant->knobs))) {
+                et_fail(&attempt->why, ET_OK,
+                        "the runner claims another arithmetic or order (%s) than resolve (%s)",
+                        reply->claims[i].order.name, attempt->claims[i].order.name);
+                attempt->verdict = ET_ERROR;
+            }
+    }
+}
+
+static void open_outputs(struct group *group, struct attempt *attempt)
+{
+    const int steps = group->c->step_count, repeats = attempt->repeats;
+    for (int j = 0; j < jobs_of(group->c); j++) {
+        struct answer *answer = &attempt->answers[j];
+        answer->outputs = et_alloc((size_t)(steps * repeats), sizeof *answer->outputs, &attempt->why);
+        enum et_status status = answer->outputs ? ET_OK : ET_FAILED;
+        for (int i = 0; status == ET_OK && i < steps * repeats; i++)
+            status = et_outputs_open(&group->jobs[j], i / repeats, i % repeats, answer->folder,
+                                     &answer->outputs[i], &attempt->why);
+        if (status != ET_OK)
+            attempt->verdict = ET_ERROR;
+    }
+}
+
+static struct et_judge_input input_of(const struct group *group, const struct attempt *attempt, int step)
+{
+    const int first = step * attempt->repeats;
+    return (struct et_judge_input){.c = group->c,
+                                   .fill = group->fill,
+                                   .step = step,
+                                   .job = &group->jobs[0],
+                                   .truth = &group->truth[step],
+                                   .claim = &attempt->claims[step],
+                                   .device = &attempt->station->runner.device,
+                                   .outputs = &attempt->answers[0].outputs[first],
+                                   .facts = &attempt->answers[0].reply.facts[first],
+                                   .repeats = attempt->repeats};
+}
+
+/* Twins: the same bytes, and no guard or input touched either. */
+static void judge_twins(const struct group *group, struct attempt *attempt, int step)
+{
+    const struct et_checks *checks = &group->c->checks;
+    const int first = step * attempt->repeats;
+    for (int j = 1; j < jobs_of(group->c); j++) {
+        const struct answer *twin = &attempt->answers[j];
+        char name[32];
+        snprintf(name, sizeof name, "twin %d", j);
+        if (checks->identical)
+            et_judge_identical(&group->jobs[0].steps[step].problem, &attempt->answers[0].outputs[first],
+                               "the case", &group->jobs[j].steps[step].problem, &twin->outputs[first], name,
+                               &attempt->judgement.check[ET_CHECK_IDENTICAL]);
+        for (int r = 0; r < attempt->repeats; r++) {
+            const struct et_facts *facts = &twin->reply.facts[first + r];
+            const char *const found[] = {facts->guards, facts->inputs_kept};
+            const enum et_check check[] = {ET_CHECK_GUARDS, ET_CHECK_INPUTS_KEPT};
+            const bool on[] = {checks->guards, checks->inputs_kept};
+            for (int k = 0; k < 2; k++) {
+                struct et_finding *finding = &attempt->judgement.check[check[k]];
+                if (!on[k] || !found[k][0] || finding->outcome == ET_BROKEN)
+                    continue;
+                *finding = (struct et_finding){.outcome = ET_BROKEN, .figure = 1};
+                snprintf(finding->text, sizeof finding->text, "%s: %s", name, found[k]);
+            }
+        }
+    }
+}
+
+/* Against the first earlier run that must give the same bytes, and the first that must be close. */
+static void judge_pairs(const struct group *group, int at, int step)
+{
+    struct attempt *attempt = &group->attempts[at];
+    const struct et_checks *checks = &group->c->checks;
+    const struct et_judge_input input = input_of(group, attempt, step);
+    bool identical = !checks->identical || !strcmp(input.claim->order.name, "none");
+    bool agrees = checks->agrees < 0;
+    for (int i = 0; i < group->attempt_count && !(identical && agrees); i++) {
+        const struct attempt *other = &group->attempts[i];
+        if (i == at || !answered(other))
+            continue;
+        const struct et_judge_input reference = input_of(group, other, step);
+        char name[ET_PARAMS * 16 + 300];
+        snprintf(name, sizeof name, "%s on %s", other->run->id + strlen(group->c->id) + 1,
+                 reference.device->name);
+        if (!agrees)
+            et_judge_agrees(&input, &reference, name, &attempt->judgement.check[ET_CHECK_AGREES]);
+        agrees = true;
+        const bool comparable =
+            other->station == attempt->station || (input.device->exact && reference.device->exact);
+        if (identical || !comparable || !et_order_same(&input.claim->order, &reference.claim->order))
+            continue;
+        et_judge_identical(&input.job->steps[step].problem, input.outputs, "this run",
+                           &reference.job->steps[step].problem, reference.outputs, name,
+                           &attempt->judgement.check[ET_CHECK_IDENTICAL]);
+        identical = true;
+    }
+}
+
+static void judge_group(struct group *group)
+{
+    for (int i = 0; i < group->attempt_count; i++) {
+        struct attempt *attempt = &group->attempts[i];
+        if (answered(attempt) && group->status != ET_OK)
+            set_verdict(attempt, ET_ERROR, group->error.text);
+        if (answered(attempt))
+            check_engaged(group, attempt);
+        if (answered(attempt))
+            open_outputs(group, attempt);
+    }
+    for (int step = 0; step < group->c->step_count; step++)
+        for (int i = 0; i < group->attempt_count; i++) {
+            struct attempt *attempt = &group->attempts[i];
+            if (!answered(attempt))
+                continue;
+            const struct et_judge_input input = input_of(group, attempt, step);
+            et_judge(&input, &attempt->judgement);
+            judge_twins(group, attempt, step);
+            judge_pairs(group, i, step);
+            attempt->device_ns += input.facts[0].device_ns;
+            struct et_error error;
+            if (et_digest(&input.job->steps[step].problem, ET_OUTPUT, input.outputs[0].data,
+                          attempt->outputs[step], &error) != ET_OK)
+                set_verdict(attempt, ET_ERROR, error.text);
+        }
+}
+
+/* ---- Reporting
+ * -------------------------------------------------------------------------------------------------------- */
+
+static void apply_known(const struct context *context, struct et_result *result)
+{
+    const char *device = result->device ? result->device->name : "-";
+    const char *reason = et_known_reason(&context->known, result->run->id, device);
+    result->listed = reason != NULL;
+    if (!reason || (result->verdict != ET_FAIL && result->verdict != ET_PASS))
+        return;
+    result->verdict = result->verdict == ET_FAIL ? ET_XFAIL : ET_XPASS;
+    result->reason = reason;
+}
+
+static void report_group(struct context *context, const struct group *group)
+{
+    bool charged = false;
+    for (int i = 0; i < group->attempt_count; i++) {
+        const struct attempt *attempt = &group->attempts[i];
+        const bool judged = answered(attempt);
+        struct et_result result = {.run = attempt->run,
+                                   .device = &attempt->station->runner.device,
+                                   .verdict = attempt->verdict,
+                                   .reason = judged ? NULL : attempt->why.text};
+        for (int j = 0; j < jobs_of(group->c); j++) {
+            result.times.compile += attempt->answers[j].reply.prepare_s;
+            result.times.kernel += attempt->answers[j].reply.step_s;
+        }
+        if (!charged) {
+            charged = true;
+            result.times.fill = group->fill_s;
+            for (int s = 0; s < group->truth_count; s++)
+                result.times.oracle += group->truth[s].oracle_s + group->truth[s].replay_s;
+        }
+        if (judged) {
+            result.verdict = et_verdict_of(&attempt->judgement);
+            result.reason = result.verdict == ET_SKIP ? "every check was off or did not apply" : NULL;
+            result.judgement = &attempt->judgement;
+            result.claim = &attempt->claims[0];
+            result.steps = group->c->step_count;
+            result.inputs = (const char(*)[33])group->inputs;
+            result.outputs = (const char(*)[33])attempt->outputs;
+            result.device_ns = attempt->device_ns;
+            result.program = attempt->answers[0].reply.facts[0].program;
+        }
+        apply_known(context, &result);
+        et_report_add(context->report, &result);
+    }
+}
+
+static void free_group(struct group *group)
+{
+    for (int i = 0; i < group->attempt_count; i++) {
+        struct attempt *attempt = &group->attempts[i];
+        for (int j = 0; attempt->answers && j < jobs_of(group->c); j++) {
+            struct answer *answer = &attempt->answers[j];
+            for (int k = 0; answer->outputs && k < group->c->step_count * attempt->repeats; k++)
+                et_outputs_close(&answer->outputs[k]);
+            et_free(answer->outputs);
+            et_free(answer->folder);
+            et_reply_free(&answer->reply);
+        }
+        et_free(attempt->answers);
+        et_free(attempt->claims);
+        et_free(attempt->outputs);
+    }
+    for (int i = 0; group->truth && i < group->truth_count; i++)
+        et_truth_free(&group->truth[i]);
+    for (int j = 0; j < group->job_count; j++)
+        et_job_free(&group->jobs[j]);
+    if (group->folder)
+        et_remove_folder(group->folder);
+    et_free(group->folder);
+    et_free(group->truth);
+    et_free(group->inputs);
+    et_free(group->jobs);
+    et_free(group->attempts);
+}
+
+/* ---- The nest
+ * ---------------------------------------------------------------------------------------------------------
+ */
+
+static enum et_status execute(struct context *context, struct group *group, struct et_error *error)
+{
+    enum et_status status = write_jobs(context, group, error);
+    if (status != ET_OK)
+        return status;
+    for (int i = 0; i < group->c->step_count; i++)
+        memcpy(group->inputs[i], group->jobs[0].steps[i].digest, sizeof group->inputs[i]);
+    for (int i = 0; i < context->station_count; i++)
+        context->stations[i].queue = 0;
+    pthread_t thread;
+    const int code = pthread_create(&thread, NULL, make_truth, group);
+    if (code != 0)
+        return et_fail(error, ET_FAILED, "no thread for the oracle: %s", strerror(code));
+    drive(context, group);
+    pthread_join(thread, NULL);
+    if (!*context->stop)
+        judge_group(group);
+    return ET_OK;
+}
+
+static enum et_status begin_group(struct context *context, struct group *group, const struct et_run *runs,
+                                  int n, struct et_error *error)
+{
+    const size_t steps = (size_t)runs->c->step_count;
+    group->context = context;
+    group->c = runs->c;
+    group->fill = runs->fill;
+    group->attempts = et_alloc((size_t)(n * context->station_count), sizeof *group->attempts, error);
+    group->truth = et_alloc(steps, sizeof *group->truth, error);
+    group->inputs = et_alloc(steps, sizeof *group->inputs, error);
+    if (!group->attempts || !group->truth || !group->inputs)
+        return ET_FAILED;
+    for (int i = 0; i < n; i++)
+        for (int k = 0; k < context->station_count; k++) {
+            struct attempt *attempt = &group->attempts[group->attempt_count++];
+            *attempt = (struct attempt){.run = &runs[i], .station = &context->stations[k]};
+            const enum et_status status = resolve(context, group, attempt, error);
+            if (status != ET_OK)
+                return status;
+        }
+    return ET_OK;
+}
+
+static void run_group(struct context *context, const struct et_run *runs, int n)
+{
+    struct group group = {0};
+    struct et_error error;
+    enum et_status status = begin_group(context, &group, runs, n, &error);
+    if (status == ET_OK && any_left(&group))
+        status = execute(context, &group, &error);
+    for (int i = 0; status != ET_OK && i < group.attempt_count; i++)
+        if (answered(&group.attempts[i]))
+            set_verdict(&group.attempts[i], ET_ERROR, error.text);
+    if (!*context->stop)
+        report_group(context, &group);
+    free_group(&group);
+}
+
+/* A case that must be refused: the sentence is the result, and no device is needed. */
+static void run_refusal(struct context *context, const struct et_run *run)
+{
+    const struct et_device device = et_device_unlimited();
+    const struct et_case *c = run->c;
+    struct et_error why = {""}, reason;
+    struct et_judgement judgement = {0};
+    struct et_finding *finding = &judgement.check[ET_CHECK_EXPECT];
+    for (int i = 0; i < c->step_count && !why.text[0]; i++) {
+        _Alignas(16) unsigned char params[ET_PARAMS_BYTES];
+        struct et_problem problem;
+        struct et_claim claim;
+        if (et_case_problem(c, i, NULL, params, &problem, &why) == ET_OK && run->ask.variant)
+            run->ask.variant->resolve(&problem, &device, run->ask.knob, &claim, &why);
+    }
+    const bool held = !strcmp(why.text, c->refused);
+    *finding = (struct et_finding){.outcome = held ? ET_HELD : ET_BROKEN, .figure = NAN, .limit = NAN};
+    if (!held)
+        snprintf(finding->text, sizeof finding->text, "must be refused with \"%s\", %s%s%s", c->refused,
+                 why.text[0] ? "was with \"" : "was accepted", why.text, why.text[0] ? "\"" : "");
+    et_fail(&reason, ET_OK, "%.400s", finding->text);
+    struct et_result result = {.run = run,
+                               .verdict = held ? ET_PASS : ET_FAIL,
+                               .reason = held ? NULL : reason.text,
+                               .judgement = &judgement};
+    apply_known(context, &result);
+    et_report_add(context->report, &result);
+}
+
+static bool selected(const struct et_options *options, const struct et_device *device)
+{
+    for (int i = 0; i < options->devices.count; i++)
+        if (et_glob(options->devices.at[i], device->name) || !strcmp(options->devices.at[i], device->place))
+            return true;
+    return options->devices.count == 0;
+}
+
+static void start(struct context *context, struct station *station, const struct et_device *device)
+{
+    const struct et_options *options = context->options;
+    int n = 0;
+    station->argv[n++] = options->program;
+    station->argv[n++] = "worker";
+    station->argv[n++] = "--port";
+    station->argv[n++] = options->port;
+    station->argv[n++] = "--device";
+    station->argv[n++] = station->runner.device.place;
+    if (!options->guards) {
+        station->argv[n++] = "--guards";
+        station->argv[n++] = "off";
+    }
+    station->runner.device = *device;
+    station->runner.argv = station->argv;
+    station->opened = et_runner_start(&station->runner, options->timeout_s, &station->why);
+}
+
+/* All devices wanted, opened; *report what the port looked at. */
+static enum et_status open_stations(struct context *context, char **report, struct et_error *error)
+{
+    const struct et_options *options = context->options;
+    const char *const argv[] = {options->program, "worker", "--port", options->port, "--list", NULL};
+    struct et_device *devices = NULL;
+    int count = 0;
+    enum et_status status = et_devices_list(argv, options->timeout_s, &devices, &count, report, error);
+    if (status == ET_OK)
+        context->stations = et_alloc((size_t)count, sizeof *context->stations, error);
+    if (!context->stations)
+        status = status == ET_OK ? ET_FAILED : status;
+    for (int i = 0; status == ET_OK && i < count; i++)
+        if (selected(options, &devices[i]))
+            start(context, &context->stations[context->station_count++], &devices[i]);
+    et_free(devices);
+    return status;
+}
+
+static enum et_status open_report(struct context *context, struct et_error *error)
+{
+    struct et_device *devices = et_alloc((size_t)context->station_count, sizeof *devices, error);
+    if (!devices)
+        return ET_FAILED;
+    for (int i = 0; i < context->station_count; i++)
+        devices[i] = context->stations[i].runner.device;
+    const enum et_status status = et_report_open(context->options, context->plan, devices,
+                                                 context->station_count, &context->report, error);
+    et_free(devices);
+    return status;
+}
+
+static void run_all(struct context *context)
+{
+    const struct et_plan *plan = context->plan;
+    for (int i = 0, n; i < plan->count && !*context->stop; i += n) {
+        n = 1;
+        while (i + n < plan->count && plan->runs[i + n].group == plan->runs[i].group)
+            n++;
+        if (!plan->runs[i].c->refused && context->station_count > 0)
+            run_group(context, &plan->runs[i], n);
+        for (int k = 0; plan->runs[i].c->refused && k < n; k++)
+            run_refusal(context, &plan->runs[i + k]);
+    }
+}
+
+static int exit_status(const struct context *context, const char *drivers)
+{
+    const struct et_report *report = context->report;
+    const int good = et_report_count(report, ET_PASS) + et_report_count(report, ET_XFAIL);
+    const int bad = et_report_count(report, ET_FAIL) + et_report_count(report, ET_ERROR) +
+                    et_report_count(report, ET_MISTRUSTED) + et_report_count(report, ET_XPASS);
+    if (*context->stop)
+        return 128 + *context->stop;
+    if (bad > 0 || (context->options->strict && et_report_unlisted_skips(report) > 0))
+        return ET_EXIT_BROKEN;
+    if (good > 0 || context->plan->count == 0)
+        return ET_EXIT_PASS;
+    fprintf(stderr, "etalon: nothing could be judged\n%s", drivers ? drivers : "");
+    return ET_EXIT_NOTHING;
+}
+
+static bool needs_device(const struct et_plan *plan)
+{
+    for (int i = 0; i < plan->count; i++)
+        if (!plan->runs[i].c->refused)
+            return true;
+    return false;
+}
+
+int et_run_plan(const struct et_options *options, const struct et_plan *plan,
+                const volatile sig_atomic_t *stop)
+{
+    struct context context = {.options = options, .plan = plan, .stop = stop};
+    struct et_error error = {""};
+    char *drivers = NULL;
+    int code = ET_EXIT_USAGE;
+    enum et_status status = options->known ? et_known_read(options->known, &context.known, &error) : ET_OK;
+    if (status == ET_OK && needs_device(plan)) {
+        status = open_stations(&context, &drivers, &error);
+        code = ET_EXIT_NOTHING;
+    }
+    if (status == ET_OK && needs_device(plan) && context.station_count == 0) {
+        fprintf(stderr, "etalon: no device%s\n%s", options->devices.count ? " of that name" : "",
+                drivers ? drivers : "");
+        goto done;
+    }
+    if (status == ET_OK) {
+        code = ET_EXIT_USAGE;
+        status = open_report(&context, &error);
+    }
+    if (status != ET_OK) {
+        fprintf(stderr, "etalon: %s\n", error.text);
+        goto done;
+    }
+    run_all(&context);
+    code = exit_status(&context, drivers);
+    if (et_report_close(context.report, &error) != ET_OK) {
+        fprintf(stderr, "etalon: %s\n", error.text);
+        code = ET_EXIT_BROKEN;
+    }
+done:
+    for (int i = 0; i < context.station_count; i++)
+        et_runner_stop(&context.stations[i].runner);
+    for (int i = 0; i < 2; i++) {
+        if (context.temp[i])
+            et_remove_folder(context.temp[i]);
+        et_free(context.temp[i]);
+    }
+    et_free(context.stations);
+    et_free(drivers);
+    et_known_free(&context.known);
+    return code;
+}

@@ -1,0 +1,96 @@
+/*
+ * The judge's end of a runner: a child process that is sent one JSON line a job and answers with one.
+ *
+ * request  {"job": FOLDER, "out": FOLDER, "variant": NAME, "knobs": {NAME: INT, ...}, "repeats": N}
+ * reply    {"status": "ok", "variant": NAME, "claims": [{"arith": {...}, "order": {"name": S, "arg": [...]},
+ *           "scratch": BYTES, "knobs": {...}}, ...one a step], "steps": [[{"ns": T, "guarded": B, "guards":
+ * S, "inputs_kept": S, "kernels": S, "program": S}, ...one a repeat], ...], "prepare_s": T, "step_s": T} or
+ * {"status": "refused" | "lacking" | "error", "error": SENTENCE} Before any request the runner says hello:
+ * {"etalon": 1, "port": NAME, "device": {...et_device...}} or
+ * {"status": "lacking" | "error", "error": SENTENCE} and exits.
+ *
+ * Every key of a reply is required. Of the device only its name is: what is not said is not known.
+ */
+#ifndef ET_HARNESS_RUNNER_H
+#define ET_HARNESS_RUNNER_H
+
+#include "../ref/etalon_port.h"
+#include "json.h"
+
+enum { ET_PROTOCOL = 1 };
+
+/* Zero-initialise and set argv. */
+struct et_runner {
+    const char *const *argv; /* the caller's, valid until stop; ends with NULL; started again from it */
+    int pid;                 /* 0: not running */
+    int in, out;             /* to it, from it */
+    int log;                 /* a deleted file that takes its stderr; 0: none yet */
+    struct et_text buffer;   /* what it said and was not yet read */
+    char port[64];           /* from its hello */
+    struct et_device device; /* from its hello */
+    double hello_s;          /* its hello is due within that */
+    double deadline;         /* CLOCK_MONOTONIC seconds; 0: nothing asked */
+    double due_s;            /* what was given when it was asked */
+    const struct et_variant *variant; /* asked for */
+    int steps, repeats;               /* likewise */
+    int started;                      /* how often */
+};
+
+/* What is borrowed must last until the request is answered. */
+struct et_request {
+    const char *job, *out; /* folders; out exists */
+    const struct et_variant *variant;
+    const int64_t *knobs; /* in the order of the variant's table; ET_UNSET: not asked for */
+    int steps;            /* of the job: the reply must have as many */
+    int repeats;
+};
+
+enum et_reply_kind { ET_REPLY_OK, ET_REPLY_REFUSED, ET_REPLY_LACKING, ET_REPLY_ERROR };
+
+struct et_reply {
+    enum et_reply_kind kind;
+    char error[2000];
+    int step_count, repeats;
+    struct et_claim *claims; /* step_count */
+    struct et_facts *facts;  /* step_count * repeats, a step after the other */
+    double prepare_s, step_s;
+};
+
+/*
+ * Starts the child and waits for its hello (at most timeout_s). ET_LACKING: it says so. A child that dies, is
+ * late or says something else: ET_FAILED. The child dies with the calling thread: call from one that lasts.
+ */
+enum et_status et_runner_start(struct et_runner *runner, double timeout_s, struct et_error *error);
+/* Sends a request; the reply is due within timeout_s. Starts the child again first if it is gone. */
+enum et_status et_runner_ask(struct et_runner *runner, const struct et_request *request, double timeout_s,
+                             struct et_error *error);
+/*
+ * Waits at most wait_s for the reply. *done false: not yet. A crash, a hang beyond the deadline (the child is
+ * killed) and an answer that is not the protocol's or another variant's are replies of kind ET_REPLY_ERROR
+ * with what happened: signal, exit status, last lines of stderr. Fails only for want of memory.
+ */
+enum et_status et_runner_poll(struct et_runner *runner, double wait_s, bool *done, struct et_reply *reply,
+                              struct et_error *error);
+/* Asks it to end (closes its input), waits shortly, kills it and its process group. Safe in any state. */
+void et_runner_stop(struct et_runner *runner);
+void et_reply_free(struct et_reply *reply);
+
+/* What a worker started with --list says: *devices and *report are the caller's, for et_free. */
+enum et_status et_devices_list(const char *const *argv, double timeout_s, struct et_device **devices,
+                               int *count, char **report, struct et_error *error);
+
+/* Parts of messages and of results: JSON objects. */
+void et_device_add(struct et_text *text, const struct et_device *device);
+void et_arith_add(struct et_text *text, const struct et_arith *arith);
+void et_order_add(struct et_text *text, const struct et_order *order);
+void et_facts_add(struct et_text *text, const struct et_facts *facts);
+void et_claim_add(struct et_text *text, const struct et_variant *variant, const struct et_claim *claim);
+
+double et_now(void); /* CLOCK_MONOTONIC, seconds */
+
+/* The runner's side: `etalon worker --port SPEC --device P:D [--guards off]`. Returns an exit status. */
+int et_worker(const struct et_port *port, const struct et_open *open);
+/* `etalon worker --port SPEC --list`: one JSON line {"devices": [...], "report": TEXT}. */
+int et_worker_list(const struct et_port *port);
+
+#endif

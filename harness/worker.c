@@ -1,0 +1,316 @@
+#define _GNU_SOURCE /* prctl's header, F_DUPFD_CLOEXEC */
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include "job.h"
+#include "runner.h"
+
+#if defined(__SANITIZE_ADDRESS__)
+/* PoCL and its compiler leak when they build a kernel. Only a runner maps them, so nothing of ours is hidden.
+ */
+__attribute__((visibility("default"))) const char *__lsan_default_suppressions(void);
+
+const char *__lsan_default_suppressions(void)
+{
+    return "leak:libpocl\nleak:libLLVM\n";
+}
+#endif
+
+enum { REQUEST_MOST = 1 << 20, REPEATS_MOST = 10000, DEVICES_MOST = 256, REPORT_BYTES = 1 << 16 };
+
+/* ---- The channel ---- */
+
+/*
+ * The protocol's own descriptor: OpenCL implementations and compilers print on stdout, which becomes stderr.
+ * The judge's end is this process's end too, even where a driver does not come back to read the end of stdin.
+ */
+static int open_channel(void)
+{
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    const int fd = fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 3);
+    return fd >= 0 && dup2(STDERR_FILENO, STDOUT_FILENO) >= 0 ? fd : -1;
+}
+
+/* Writes a line and forgets it. */
+static bool say(int fd, struct et_text *line)
+{
+    et_text_bytes(line, "\n", 1);
+    size_t at = 0;
+    while (!line->failed && at < line->length) {
+        const ssize_t n = write(fd, line->data + at, line->length - at);
+        if (n < 0 && errno != EINTR)
+            break;
+        at += n > 0 ? (size_t)n : 0;
+    }
+    const bool said = !line->failed && at == line->length;
+    et_text_free(line);
+    return said;
+}
+
+static void add_trouble(struct et_text *line, enum et_status status, const char *sentence)
+{
+    et_text_add(line, "{\"status\": \"%s\", \"error\": ",
+                status == ET_REFUSED   ? "refused"
+                : status == ET_LACKING ? "lacking"
+                                       : "error");
+    et_json_add_string(line, sentence);
+    et_text_add(line, "}");
+}
+
+/* Moves the next line of stdin into line; false at the end, and for a line that is none of ours. */
+static bool hear(struct et_text *rest, struct et_text *line)
+{
+    char chunk[4096];
+    for (;;) {
+        char *newline = rest->length > 0 ? memchr(rest->data, '\n', rest->length) : NULL;
+        if (newline) {
+            const size_t n = (size_t)(newline - rest->data);
+            et_text_bytes(line, rest->data, n);
+            rest->length -= n + 1;
+            memmove(rest->data, newline + 1, rest->length);
+            return !line->failed;
+        }
+        const ssize_t n = read(STDIN_FILENO, chunk, sizeof chunk);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0 || rest->length > REQUEST_MOST)
+            return false;
+        et_text_bytes(rest, chunk, (size_t)n);
+        if (rest->failed)
+            return false;
+    }
+}
+
+/* ---- One request ---- */
+
+struct work {
+    const struct et_port *port;
+    struct et_session *session;
+    const struct et_device *device;
+    struct et_json json; /* the request */
+    struct et_job job;
+    const char *out;
+    const struct et_variant *variant;
+    int64_t asked[ET_PARAMS];
+    int repeats;
+    struct et_problem *steps;
+    struct et_claim *claims;
+    struct et_facts *facts;
+    double prepare_s, step_s;
+};
+
+static void free_work(struct work *work)
+{
+    et_free(work->facts);
+    et_free(work->claims);
+    et_free(work->steps);
+    et_job_free(&work->job);
+    et_json_free(&work->json);
+}
+
+static enum et_status read_knobs(struct work *work, const cJSON *node, struct et_error *error)
+{
+    const struct et_field *knobs = work->variant->knobs;
+    for (int i = 0; i < ET_PARAMS; i++)
+        work->asked[i] = ET_UNSET;
+    enum et_status status = et_json_object(&work->json, node, "knobs", error);
+    const cJSON *knob = status == ET_OK ? node->child : NULL;
+    for (; knob && status == ET_OK; knob = knob->next) {
+        const int i = et_field_index(knobs, knob->string);
+        if (i < 0)
+            return et_json_fail_key(&work->json, knob, error, "%s has no knob %s", work->variant->name,
+                                    knob->string);
+        const int64_t most = (INT64_C(1) << 53) - 1;
+        status = et_json_int(&work->json, knob, knobs[i].name, -most, most, &work->asked[i], error);
+        if (status == ET_OK)
+            status = et_field_check(&knobs[i], (double)work->asked[i], error);
+    }
+    return status;
+}
+
+static enum et_status read_request(struct work *work, const struct et_text *line, struct et_error *error)
+{
+    static const char *const keys[] = {"job", "out", "variant", "knobs", "repeats", NULL};
+    const char *folder = NULL, *variant = NULL;
+    int64_t repeats = 0;
+    struct et_json *json = &work->json;
+    enum et_status status = et_json_parse("request", line->data ? line->data : "", line->length, json, error);
+    if (status == ET_OK)
+        status = et_json_keys(json, json->root, "a request", keys, error);
+    for (int i = 0; keys[i] && status == ET_OK; i++)
+        if (!et_json_get(json->root, keys[i]))
+            status = et_json_fail(json, json->root, error, "a request has no %s", keys[i]);
+    if (status == ET_OK)
+        status = et_json_string(json, et_json_get(json->root, "job"), "job", &folder, error);
+    if (status == ET_OK)
+        status = et_json_string(json, et_json_get(json->root, "out"), "out", &work->out, error);
+    if (status == ET_OK)
+        status = et_json_string(json, et_json_get(json->root, "variant"), "variant", &variant, error);
+    if (status == ET_OK)
+        status = et_json_int(json, et_json_get(json->root, "repeats"), "repeats", 1, REPEATS_MOST, &repeats,
+                             error);
+    if (status == ET_OK)
+        status = et_job_read(folder, &work->job, error);
+    if (status != ET_OK)
+        return status;
+    work->repeats = (int)repeats;
+    work->variant = et_variant_named(work->port, work->job.op->name, variant);
+    if (!work->variant)
+        return et_fail(error, ET_INVALID, "port %s has no variant %s of %s", work->port->name, variant,
+                       work->job.op->name);
+    return read_knobs(work, et_json_get(json->root, "knobs"), error);
+}
+
+static enum et_status resolve(struct work *work, struct et_error *error)
+{
+    const size_t n = (size_t)work->job.step_count;
+    work->steps = et_alloc(n, sizeof *work->steps, error);
+    work->claims = et_alloc(n, sizeof *work->claims, error);
+    work->facts = et_alloc(n * (size_t)work->repeats, sizeof *work->facts, error);
+    if (!work->steps || !work->claims || !work->facts)
+        return ET_FAILED;
+    enum et_status status = ET_OK;
+    for (size_t i = 0; i < n && status == ET_OK; i++) {
+        work->steps[i] = work->job.steps[i].problem;
+        status = work->variant->resolve(&work->steps[i], work->device, work->asked, &work->claims[i], error);
+    }
+    return status;
+}
+
+static enum et_status execute(struct work *work, void *state, int i, int repeat, struct et_error *error)
+{
+    void *out[ET_TENSORS] = {NULL}, *map = NULL;
+    size_t bytes = 0;
+    enum et_status status = et_outputs_create(&work->job, i, repeat, work->out, out, &map, &bytes, error);
+    if (status == ET_OK)
+        status = work->variant->step(state, i, repeat, out, &work->facts[i * work->repeats + repeat], error);
+    et_unmap(map, bytes);
+    return status;
+}
+
+static enum et_status run(struct work *work, struct et_error *error)
+{
+    void *state = NULL;
+    const double start = et_now();
+    enum et_status status = work->variant->prepare(work->session, work->variant, work->steps, work->claims,
+                                                   work->job.step_count, &state, error);
+    const double prepared = et_now();
+    for (int i = 0; i < work->job.step_count; i++)
+        for (int repeat = 0; repeat < work->repeats && status == ET_OK; repeat++)
+            status = execute(work, state, i, repeat, error);
+    work->prepare_s = prepared - start;
+    work->step_s = et_now() - prepared;
+    work->variant->finish(state);
+    return status;
+}
+
+static void add_results(struct et_text *line, const struct work *work)
+{
+    et_text_add(line, "{\"status\": \"ok\", \"variant\": ");
+    et_json_add_string(line, work->variant->name);
+    et_text_add(line, ", \"claims\": [");
+    for (int i = 0; i < work->job.step_count; i++) {
+        et_text_add(line, "%s", i > 0 ? ", " : "");
+        et_claim_add(line, work->variant, &work->claims[i]);
+    }
+    et_text_add(line, "], \"steps\": [");
+    for (int i = 0; i < work->job.step_count * work->repeats; i++) {
+        et_text_add(line, "%s%s", i > 0 ? ", " : "", i % work->repeats == 0 ? "[" : "");
+        et_facts_add(line, &work->facts[i]);
+        et_text_add(line, "%s", (i + 1) % work->repeats == 0 ? "]" : "");
+    }
+    et_text_add(line, "], \"prepare_s\": ");
+    et_json_add_real(line, work->prepare_s);
+    et_text_add(line, ", \"step_s\": ");
+    et_json_add_real(line, work->step_s);
+    et_text_add(line, "}");
+}
+
+static void answer(const struct et_port *port, struct et_session *session, const struct et_device *device,
+                   const struct et_text *request, struct et_text *line)
+{
+    struct work work = {.port = port, .session = session, .device = device};
+    struct et_error error = {.text = ""};
+    enum et_status status = read_request(&work, request, &error);
+    if (status == ET_OK)
+        status = resolve(&work, &error);
+    if (status == ET_OK)
+        status = run(&work, &error);
+    if (status == ET_OK)
+        add_results(line, &work);
+    else
+        add_trouble(line, status, error.text);
+    free_work(&work);
+}
+
+/* ---- The two commands ---- */
+
+static void add_hello(struct et_text *line, const struct et_port *port, const struct et_device *device)
+{
+    et_text_add(line, "{\"etalon\": %d, \"port\": ", ET_PROTOCOL);
+    et_json_add_string(line, port->name);
+    et_text_add(line, ", \"device\": ");
+    et_device_add(line, device);
+    et_text_add(line, "}");
+}
+
+int et_worker(const struct et_port *port, const struct et_open *open)
+{
+    const int fd = open_channel();
+    struct et_session *session = NULL;
+    struct et_device device = {0};
+    struct et_error error = {.text = ""};
+    struct et_text line = {0}, request = {0}, rest = {0};
+    if (fd < 0)
+        return EXIT_FAILURE;
+    const enum et_status status = port->open(open, &session, &device, &error);
+    if (status == ET_OK)
+        add_hello(&line, port, &device);
+    else
+        add_trouble(&line, status, error.text);
+    bool fine = say(fd, &line) && status == ET_OK;
+    while (fine && hear(&rest, &request)) {
+        answer(port, session, &device, &request, &line);
+        et_text_free(&request);
+        fine = say(fd, &line);
+    }
+    et_text_free(&request);
+    et_text_free(&rest);
+    port->close(session);
+    close(fd);
+    return fine ? EXIT_SUCCESS : EXIT_FAILURE;
+}
+
+int et_worker_list(const struct et_port *port)
+{
+    const int fd = open_channel();
+    struct et_device *devices = et_alloc(DEVICES_MOST, sizeof *devices, NULL);
+    char *report = et_alloc(REPORT_BYTES, 1, NULL);
+    bool fine = fd >= 0 && devices && report;
+    if (fine) {
+        struct et_text line = {0};
+        const int found = port->list(devices, DEVICES_MOST, report, REPORT_BYTES);
+        const int count = found < DEVICES_MOST ? found : DEVICES_MOST;
+        et_text_add(&line, "{\"devices\": [");
+        for (int i = 0; i < count; i++) {
+            et_text_add(&line, "%s", i > 0 ? ", " : "");
+            et_device_add(&line, &devices[i]);
+        }
+        et_text_add(&line, "], \"report\": ");
+        et_json_add_string(&line, report);
+        et_text_add(&line, "}");
+        fine = say(fd, &line);
+    }
+    et_free(devices);
+    et_free(report);
+    if (fd >= 0)
+        close(fd);
+    return fine ? EXIT_SUCCESS : EXIT_FAILURE;
+}
