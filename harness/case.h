@@ -22,7 +22,7 @@ struct et_data {
     bool seeded;         /* fill.seed was given, and is not the case's */
     double *values;      /* ET_DATA_VALUES: owned by the case's arena */
     int64_t count;
-    const char *file; /* ET_DATA_FILE: safetensors, relative to the case file's folder; tensor name inside */
+    const char *file; /* ET_DATA_FILE: the path of a safetensors file, and a tensor in it */
     const char *tensor;
     bool has_atol; /* in expect only */
     double atol;

@@ -1,6 +1,7 @@
 #include "case_read.h"
 
 #include <math.h>
+#include <string.h>
 
 static enum et_status read_list(const struct et_reader *r, const cJSON *node, const char *what,
                                 struct et_data *data)
@@ -50,6 +51,18 @@ static enum et_status read_fill(const struct et_reader *r, const cJSON *node, co
     return status;
 }
 
+/* A path in a case file is relative to that file's folder. */
+static const char *beside(const struct et_reader *r, const char *path)
+{
+    const char *slash = strrchr(r->json->file, '/');
+    if (path[0] == '/' || !slash)
+        return path;
+    char *joined = et_print(r->error, "%.*s/%s", (int)(slash - r->json->file), r->json->file, path);
+    const char *kept = joined ? et_arena_text(r->arena, joined, r->error) : NULL;
+    et_free(joined);
+    return kept;
+}
+
 static enum et_status read_file(const struct et_reader *r, const cJSON *node, const char *what,
                                 struct et_data *data)
 {
@@ -57,10 +70,12 @@ static enum et_status read_file(const struct et_reader *r, const cJSON *node, co
     data->kind = ET_DATA_FILE;
     if (!tensor)
         return et_json_fail(r->json, node, r->error, "%s needs the name of the tensor in its file", what);
-    const enum et_status status =
-        et_copy_string(r, et_json_get(node, "file"), et_say("%s.file", what).text, &data->file);
-    return status == ET_OK ? et_copy_string(r, tensor, et_say("%s.tensor", what).text, &data->tensor)
-                           : status;
+    const char *path = NULL;
+    enum et_status status = et_copy_string(r, et_json_get(node, "file"), et_say("%s.file", what).text, &path);
+    if (status == ET_OK)
+        status = et_copy_string(r, tensor, et_say("%s.tensor", what).text, &data->tensor);
+    data->file = status == ET_OK ? beside(r, path) : NULL;
+    return status == ET_OK && !data->file ? ET_FAILED : status;
 }
 
 enum source { CONSTANT, VALUES, FILL, STORED, SOURCES };

@@ -449,6 +449,8 @@ int main(int argc, char **argv)
         code = command_list(&options);
     } else if (!strcmp(command, "worker")) {
         code = command_worker(&options, list);
+    } else if (argc > 1) {
+        code = refuse("\"%s\" is no command%s; see etalon --help", command, "");
     } else {
         fputs(usage, stderr);
         code = ET_EXIT_USAGE;

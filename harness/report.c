@@ -85,7 +85,7 @@ static void add_options(struct et_text *text, const struct et_options *options)
     if (options->repeat > 0)
         et_text_add(text, " --repeat %d", options->repeat);
     if (options->timeout_s != ET_TIMEOUT_S)
-        et_text_add(text, " --timeout %.17g", options->timeout_s);
+        et_text_add(text, " --timeout %g", options->timeout_s);
 }
 
 static void add_reproduce(struct et_text *text, const struct et_options *options,

@@ -716,13 +716,17 @@ START_TEST(values_may_be_infinite_nan_and_hexadecimal)
 }
 END_TEST
 
-START_TEST(a_tensor_may_come_from_a_file)
+START_TEST(a_tensor_may_come_from_a_file_beside_the_case_file)
 {
-    read_ok(CASE("'data':{'v':{'file':'x.safetensors','tensor':'cache'}}"));
-    const struct et_data *v = &cases.at[0].steps[0].data[1];
-    ck_assert_int_eq(v->kind, ET_DATA_FILE);
-    ck_assert_str_eq(v->file, "x.safetensors");
-    ck_assert_str_eq(v->tensor, "cache");
+    char path[100];
+    read_ok(CASE("'data':{'v':{'file':'x.safetensors','tensor':'cache'},"
+                 "'w':{'file':'/x.safetensors','tensor':'w'}}"));
+    const struct et_data *data = cases.at[0].steps[0].data;
+    path_of("x.safetensors", path, sizeof path);
+    ck_assert_int_eq(data[1].kind, ET_DATA_FILE);
+    ck_assert_str_eq(data[1].file, path);
+    ck_assert_str_eq(data[1].tensor, "cache");
+    ck_assert_str_eq(data[0].file, "/x.safetensors");
 }
 END_TEST
 
@@ -934,7 +938,7 @@ Suite *et_suite(void)
     tcase_add_test(all, a_list_of_another_length_is_told_those_that_fit);
     tcase_add_test(all, data_stay_until_a_step_replaces_them_and_expectations_do_not);
     tcase_add_test(all, values_may_be_infinite_nan_and_hexadecimal);
-    tcase_add_test(all, a_tensor_may_come_from_a_file);
+    tcase_add_test(all, a_tensor_may_come_from_a_file_beside_the_case_file);
     tcase_add_test(all, defaults_are_those_documented);
     tcase_add_test(all, everything_else_is_read);
     tcase_add_test(all, checks_add_to_the_defaults_one_by_one);

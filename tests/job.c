@@ -708,6 +708,24 @@ START_TEST(a_malformed_description_is_one_sentence)
 }
 END_TEST
 
+START_TEST(strides_whose_products_wrap_are_beyond_the_buffer)
+{
+    /* 65535 * 2^52 = 2^68 - 2^52, which is -2^52 modulo 2^64: before the buffer's end, if it wrapped. */
+    struct et_job job;
+    struct et_error error = {.text = ""};
+    write_text("a/job.json",
+               "{\"format\": 1, \"operator\": \"gqa_av\", \"steps\": [{\"params\": {\"q_heads\": 65536, "
+               "\"kv_heads\": 1, \"head_dim\": 1, \"query_length\": 1, \"context\": 1, \"capacity\": 1}, "
+               "\"tensors\": {\"w\": {\"role\": \"input\", \"dtype\": \"f32\", \"size\": [65536, 4, 4], "
+               "\"stride\": [4503599627370496, 4, 1], \"offset\": 0, \"elements\": 1}, "
+               "\"v\": {\"role\": \"input\", \"dtype\": \"f32\", \"size\": [1, 1, 1], \"stride\": [1, 1, 1], "
+               "\"offset\": 0, \"elements\": 1}, \"out\": {\"role\": \"output\", \"dtype\": \"f32\", "
+               "\"size\": [1, 65536, 1], \"stride\": [65536, 1, 1], \"offset\": 0, \"elements\": 65536}}}]}");
+    ck_assert_int_eq(et_job_read("a", &job, &error), ET_INVALID);
+    ck_assert_msg(strstr(error.text, "w reaches beyond its 1 elements"), "%s", error.text);
+}
+END_TEST
+
 START_TEST(a_job_without_its_files_is_refused)
 {
     struct fixture f;
@@ -851,6 +869,7 @@ Suite *et_suite(void)
     tcase_add_test(tests, a_shape_that_is_refused_writes_no_job);
     tcase_add_test(tests, a_description_is_this_text);
     tcase_add_loop_test(tests, a_malformed_description_is_one_sentence, 0, sizeof damages / sizeof *damages);
+    tcase_add_test(tests, strides_whose_products_wrap_are_beyond_the_buffer);
     tcase_add_test(tests, a_job_without_its_files_is_refused);
     tcase_add_test(tests, outputs_come_back_as_whole_buffers);
     tcase_add_test(tests, outputs_that_are_not_the_jobs_are_refused);

@@ -478,6 +478,22 @@ static void assert_it_ends(int pid)
     ck_assert_ptr_nonnull(strchr("-Z", state_of(pid)));
 }
 
+START_TEST(a_child_inherits_nothing_but_its_three_files)
+{
+    struct et_runner first, second;
+    char before[200], inside[200];
+    /* What ls itself sees when nothing of ours is open. */
+    ck_assert_int_eq(system("sh -c 'ls /proc/self/fd' > before"), 0);
+    start(&first, ONCE(SAY(FINE_REPLY)));
+    start(&second, "ls /proc/self/fd > inside\n" SAY(HELLO) "read line\n");
+    read_text("before", before, sizeof before);
+    read_text("inside", inside, sizeof inside);
+    ck_assert_str_eq(inside, before);
+    et_runner_stop(&first);
+    et_runner_stop(&second);
+}
+END_TEST
+
 START_TEST(what_a_child_started_ends_with_it)
 {
     struct et_runner runner;
@@ -875,6 +891,7 @@ Suite *et_suite(void)
                         sizeof once / sizeof *once);
     tcase_add_test(tests, an_error_of_the_protocol_keeps_the_child);
     tcase_add_test(tests, a_reply_that_is_not_there_yet_is_not_waited_for);
+    tcase_add_test(tests, a_child_inherits_nothing_but_its_three_files);
     tcase_add_test(tests, what_a_child_started_ends_with_it);
     tcase_add_test(tests, a_child_that_went_away_or_speaks_unasked_is_replaced_before_it_is_asked);
     tcase_add_test(tests, a_child_that_ends_before_it_reads_is_an_error_and_no_signal);
