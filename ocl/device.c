@@ -243,7 +243,9 @@ static enum et_status open_session(const struct et_open *options, struct et_sess
             return ET_FAILED;
     }
     cl_platform_id platform;
-    enum et_status status = et_cl_open(&session->cl, error);
+    enum et_status status = et_driver_environment(error);
+    if (status == ET_OK)
+        status = et_cl_open(&session->cl, error);
     if (status == ET_OK)
         status = locate(&session->cl, options->place, &platform, &session->id, error);
     if (status == ET_OK)

@@ -33,5 +33,7 @@ enum et_status et_probe(struct et_session *session, struct et_error *error);
 
 /* Adds a line for each driver file the loader reads: the library it names, and whether that opens. */
 void et_driver_report(struct et_text *report);
+/* Before the loader is opened: what a driver reads from the environment and processes must not share. */
+enum et_status et_driver_environment(struct et_error *error);
 
 #endif

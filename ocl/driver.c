@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 static const char vendors[] = "/etc/OpenCL/vendors";
 
@@ -91,4 +92,16 @@ void et_driver_report(struct et_text *report)
         snprintf(path, sizeof path, "%s/%s", vendors, given);
         report_file(!strchr(given, '/') && stat(path, &info) == 0 ? path : given, report);
     }
+}
+
+/* A process that loads Oclgrind empties the file that OCLGRIND_LOG names, so each has one of its own. */
+enum et_status et_driver_environment(struct et_error *error)
+{
+    const char *log = getenv("OCLGRIND_LOG");
+    if (!log || !*log)
+        return ET_OK;
+    char *own = et_print(error, "%s.%ld", log, (long)getpid());
+    const bool set = own && setenv("OCLGRIND_LOG", own, 1) == 0;
+    et_free(own);
+    return set ? ET_OK : et_fail(error, ET_FAILED, "OCLGRIND_LOG cannot be set: %s", strerror(errno));
 }
