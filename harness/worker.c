@@ -12,17 +12,6 @@
 #include "job.h"
 #include "runner.h"
 
-#if defined(__SANITIZE_ADDRESS__)
-/* PoCL and its compiler leak when they build a kernel. Only a runner maps them, so nothing of ours is hidden.
- */
-__attribute__((visibility("default"))) const char *__lsan_default_suppressions(void);
-
-const char *__lsan_default_suppressions(void)
-{
-    return "leak:libpocl\nleak:libLLVM\n";
-}
-#endif
-
 enum { REQUEST_MOST = 1 << 20, REPEATS_MOST = 10000, DEVICES_MOST = 256, REPORT_BYTES = 1 << 16 };
 
 /* ---- The channel ---- */
