@@ -152,9 +152,9 @@ struct builder {
     struct et_plan *plan;
     struct demand *demands;
     int demand_count;
-    bool from_file;
-    const char *only; /* an id asked for, or NULL */
-    bool found;       /* a run of that id was added */
+    const char *target; /* as in struct et_run */
+    const char *only;   /* an id asked for, or NULL */
+    bool found;         /* a run of that id was added */
     int group;
 };
 
@@ -240,7 +240,7 @@ static enum et_status add_run(struct builder *b, const struct et_case *c, const 
         return grown ? ET_OK : et_fail(error, ET_FAILED, "out of memory for the run list");
     }
     plan->runs[plan->count++] = (struct et_run){
-        .id = id.data, .c = c, .fill = kind, .ask = *ask, .group = b->group, .from_file = b->from_file};
+        .id = id.data, .c = c, .fill = kind, .ask = *ask, .group = b->group, .target = b->target};
     b->found = true;
     return ET_OK;
 }
@@ -405,7 +405,8 @@ static enum et_status add_case(struct builder *b, const struct et_case *c, struc
  * moves. */
 struct range {
     int first, last;
-    bool all, from_file; /* all: whatever the tier */
+    bool all; /* whatever the tier */
+    const char *target;
     const char *only;
 };
 
@@ -446,7 +447,7 @@ static enum et_status read_targets(struct builder *b, struct range *ranges, stru
         const bool is_id = target && !exists(target) && names_an_operator(target);
         enum et_status status = ET_OK;
         if (target && !is_id) {
-            ranges[i] = (struct range){.all = !is_folder(target), .from_file = true};
+            ranges[i] = (struct range){.all = !is_folder(target), .target = target};
             status = read_target(b, target, &ranges[i], error);
         } else {
             if (built_in.first < 0)
@@ -464,7 +465,7 @@ static enum et_status read_targets(struct builder *b, struct range *ranges, stru
 static enum et_status add_range(struct builder *b, const struct range *range, struct et_error *error)
 {
     b->only = range->only;
-    b->from_file = range->from_file;
+    b->target = range->target;
     b->found = false;
     enum et_status status = ET_OK;
     for (int i = range->first; status == ET_OK && i < range->last; i++) {

@@ -34,9 +34,9 @@ struct et_run {
     char *id; /* case id / fill / variant[:knob=value,...] */
     const struct et_case *c;
     enum et_fill_kind fill;
-    struct et_ask ask; /* variant NULL: a refusal that no variant is needed for */
-    int group;         /* runs of one (case, fill) follow each other and share a number */
-    bool from_file;    /* of a target that is a file or folder: needs it to be found again */
+    struct et_ask ask;  /* variant NULL: a refusal that no variant is needed for */
+    int group;          /* runs of one (case, fill) follow each other and share a number */
+    const char *target; /* the file or folder asked for that it came with; NULL: a built-in case */
 };
 
 struct et_plan {

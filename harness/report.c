@@ -88,18 +88,45 @@ static void add_options(struct et_text *text, const struct et_options *options)
         et_text_add(text, " --timeout %g", options->timeout_s);
 }
 
+/* Whether only other runs of the case can show what is broken. */
+static bool needs_others(const struct et_result *result)
+{
+    bool pair = false, alone = false;
+    for (int i = 0; result->judgement && i < ET_CHECKS; i++) {
+        const bool of_pairs = i == ET_CHECK_AGREES || i == ET_CHECK_IDENTICAL;
+        const bool broken = result->judgement->check[i].outcome == ET_BROKEN;
+        pair = pair || (of_pairs && broken);
+        alone = alone || (!of_pairs && broken);
+    }
+    return pair && !alone;
+}
+
+/* The run, or all of its case and fill. Of a file alone tiers do not count, and so capped cases are not found.
+ */
+static void add_selection(struct et_text *text, const struct et_run *run, bool others)
+{
+    const char *variant = strrchr(run->id, '/') + 1;
+    if (run->target)
+        add_quoted(text, run->c->capped ? run->target : run->c->file);
+    else
+        add_quoted(text, others ? run->c->id : run->id);
+    if (run->target || others)
+        et_text_add(text, " --filter '%.*s%s'", (int)(variant - run->id), run->id, others ? "*" : variant);
+    if (run->target && run->c->capped)
+        et_text_add(text, " --tier %s", et_tier_name(run->c->tier));
+}
+
 static void add_reproduce(struct et_text *text, const struct et_options *options,
                           const struct et_result *result)
 {
+    const bool others = needs_others(result);
     et_text_add(text, "etalon run ");
-    if (result->run->from_file) {
-        add_quoted(text, result->run->c->file);
-        et_text_add(text, " --filter ");
+    add_selection(text, result->run, others);
+    for (int i = 0; others && i < options->devices.count; i++) {
+        et_text_add(text, " --device ");
+        add_quoted(text, options->devices.at[i]);
     }
-    add_quoted(text, result->run->id);
-    if (result->run->from_file && result->run->c->capped)
-        et_text_add(text, " --tier %s", et_tier_name(result->run->c->tier));
-    if (result->device) {
+    if (!others && result->device) {
         et_text_add(text, " --device ");
         add_quoted(text, result->device->name);
     }

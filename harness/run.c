@@ -785,8 +785,11 @@ int et_run_plan(const struct et_options *options, const struct et_plan *plan,
         code = ET_EXIT_BROKEN;
     }
 done:
-    for (int i = 0; i < context.station_count; i++)
-        et_runner_stop(&context.stations[i].runner);
+    for (int i = 0; i < context.station_count; i++) {
+        struct station *station = &context.stations[i];
+        if (et_runner_stop(&station->runner, &error) != ET_OK)
+            fprintf(stderr, "etalon: %s: %s\n", station->runner.device.name, error.text);
+    }
     for (int i = 0; i < 2; i++) {
         if (context.temp[i])
             et_remove_folder(context.temp[i]);

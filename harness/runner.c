@@ -570,19 +570,6 @@ static bool end_child(struct et_runner *runner, double grace_s, int *status)
     return by_itself && reaped == pid;
 }
 
-void et_runner_stop(struct et_runner *runner)
-{
-    if (runner->pid > 0) {
-        int status;
-        shutdown(runner->in, SHUT_WR);
-        end_child(runner, runner->deadline > 0 ? 0 : 1, &status);
-    }
-    if (runner->log > 0)
-        close(runner->log);
-    runner->log = 0;
-    et_text_free(&runner->buffer);
-}
-
 /* ---- What it says ---- */
 
 enum heard { LINE, NOTHING_YET, THE_END, TOO_LATE, TOO_MUCH, MORE_THAN_A_LINE, NO_MEMORY };
@@ -670,15 +657,12 @@ static void add_opening(const struct et_runner *runner, struct et_text *text)
     et_text_add(text, "; it began: %s", opening);
 }
 
-static void add_ending(struct et_text *text, bool by_itself, int status, bool halfway)
+static void add_ending(struct et_text *text, int status, const char *when)
 {
-    if (!by_itself)
-        et_text_add(text, "the runner closed its output before it answered, and was killed");
-    else if (WIFSIGNALED(status))
+    if (WIFSIGNALED(status))
         et_text_add(text, "the runner died by signal %d (%s)", WTERMSIG(status), strsignal(WTERMSIG(status)));
     else
-        et_text_add(text, "the runner exited with status %d %s", WEXITSTATUS(status),
-                    halfway ? "in the middle of an answer" : "before it answered");
+        et_text_add(text, "the runner exited with status %d %s", WEXITSTATUS(status), when);
 }
 
 /* Describes what was heard instead of a message, and ends the child. `why` belongs to a LINE that was not
@@ -692,11 +676,12 @@ static void give_up(struct et_runner *runner, enum heard heard, const struct et_
     case TOO_LATE:
         et_text_add(text, "no answer within %g s; killed", runner->due_s);
         break;
-    case THE_END: {
-        const bool by_itself = end_child(runner, 1, &status);
-        add_ending(text, by_itself, status, halfway);
+    case THE_END:
+        if (end_child(runner, 1, &status))
+            add_ending(text, status, halfway ? "in the middle of an answer" : "before it answered");
+        else
+            et_text_add(text, "the runner closed its output before it answered, and was killed");
         break;
-    }
     case TOO_MUCH:
         et_text_add(text, "the runner answered with more than %d bytes; killed", ANSWER_MOST);
         break;
@@ -729,6 +714,29 @@ static void explain(struct et_runner *runner, enum heard heard, const struct et_
 }
 
 /* ---- The judge's calls ---- */
+
+enum et_status et_runner_stop(struct et_runner *runner, struct et_error *error)
+{
+    enum { GRACE_S = 5 };
+    enum et_status result = ET_OK;
+    if (runner->pid > 0) {
+        int status;
+        shutdown(runner->in, SHUT_WR);
+        const bool idle = runner->deadline == 0;
+        if (end_child(runner, idle ? GRACE_S : 0, &status) && idle && status != 0) {
+            struct et_text text = {0};
+            add_ending(&text, status, "at its end");
+            add_last_words(runner, &text);
+            result = et_fail(error, ET_FAILED, "%s", text.data ? text.data : "the runner did not end well");
+            et_text_free(&text);
+        }
+    }
+    if (runner->log > 0)
+        close(runner->log);
+    runner->log = 0;
+    et_text_free(&runner->buffer);
+    return result;
+}
 
 static void expect_within(struct et_runner *runner, double seconds)
 {
@@ -895,7 +903,7 @@ enum et_status et_devices_list(const char *const *argv, double timeout_s, struct
     *count = 0;
     enum et_status status = first_line(&runner, timeout_s, error);
     if (status != ET_OK) {
-        et_runner_stop(&runner);
+        et_runner_stop(&runner, NULL);
         return status;
     }
     status = parse(&runner, &json, &why);
@@ -912,6 +920,6 @@ enum et_status et_devices_list(const char *const *argv, double timeout_s, struct
         *report = NULL;
         *count = 0;
     }
-    et_runner_stop(&runner);
+    et_runner_stop(&runner, NULL);
     return status;
 }

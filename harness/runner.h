@@ -71,8 +71,12 @@ enum et_status et_runner_ask(struct et_runner *runner, const struct et_request *
  */
 enum et_status et_runner_poll(struct et_runner *runner, double wait_s, bool *done, struct et_reply *reply,
                               struct et_error *error);
-/* Asks it to end (closes its input), waits shortly, kills it and its process group. Safe in any state. */
-void et_runner_stop(struct et_runner *runner);
+/*
+ * Asks it to end (closes its input), waits shortly, kills it and its process group. Safe in any state.
+ * ET_FAILED: it had nothing left to do, and yet died or exited with another status than 0 (a driver's
+ * clean-up, a leak checker).
+ */
+enum et_status et_runner_stop(struct et_runner *runner, struct et_error *error);
 void et_reply_free(struct et_reply *reply);
 
 /* What a worker started with --list says: *devices and *report are the caller's, for et_free. */

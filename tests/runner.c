@@ -315,7 +315,7 @@ START_TEST(a_reply_is_read_into_claims_and_facts)
     ck_assert_double_eq(reply.prepare_s, 0.25);
     ck_assert_double_eq(reply.step_s, 0.5);
     et_reply_free(&reply);
-    et_runner_stop(&runner);
+    et_runner_stop(&runner, NULL);
     ck_assert_int_eq(runner.started, 1);
 }
 END_TEST
@@ -328,7 +328,7 @@ START_TEST(a_request_is_this_line)
     ask(&runner, 10);
     struct et_reply reply = reply_of(&runner);
     et_reply_free(&reply);
-    et_runner_stop(&runner);
+    et_runner_stop(&runner, NULL);
     read_text("line", line, sizeof line);
     ck_assert_str_eq(line,
                      "{\"job\": \"job\", \"out\": \"out\", \"variant\": \"fake\", \"knobs\": {\"lanes\": 7}, "
@@ -408,7 +408,7 @@ START_TEST(whatever_a_child_does_is_one_error_and_the_next_answers)
     assert_it_answers(&runner);
     assert_it_answers(&runner);
     ck_assert_int_le(runner.started, 2);
-    et_runner_stop(&runner);
+    et_runner_stop(&runner, NULL);
     ck_assert_int_eq(open_files(), files);
     assert_no_child_is_left();
 }
@@ -431,7 +431,7 @@ START_TEST(an_error_of_the_protocol_keeps_the_child)
         ck_assert_str_eq(reply.error, why);
     }
     ck_assert_int_eq(runner.started, 1);
-    et_runner_stop(&runner);
+    et_runner_stop(&runner, NULL);
 }
 END_TEST
 
@@ -454,7 +454,7 @@ START_TEST(a_reply_that_is_not_there_yet_is_not_waited_for)
     ck_assert_int_eq(reply.kind, ET_REPLY_OK);
     et_reply_free(&reply);
     ck_assert_int_eq(et_runner_poll(&runner, 0, &done, &reply, NULL), ET_FAILED);
-    et_runner_stop(&runner);
+    et_runner_stop(&runner, NULL);
 }
 END_TEST
 
@@ -489,8 +489,24 @@ START_TEST(a_child_inherits_nothing_but_its_three_files)
     read_text("before", before, sizeof before);
     read_text("inside", inside, sizeof inside);
     ck_assert_str_eq(inside, before);
-    et_runner_stop(&first);
-    et_runner_stop(&second);
+    et_runner_stop(&first, NULL);
+    et_runner_stop(&second, NULL);
+}
+END_TEST
+
+START_TEST(a_child_that_does_not_end_well_is_told_of)
+{
+    struct et_runner runner;
+    struct et_error why;
+    start(&runner, SAY(HELLO) "read line\necho 'leaked 12 bytes' >&2; exit 23\n");
+    ck_assert_int_eq(et_runner_stop(&runner, &why), ET_FAILED);
+    ck_assert_ptr_nonnull(strstr(why.text, "the runner exited with status 23 at its end"));
+    ck_assert_ptr_nonnull(strstr(why.text, "leaked 12 bytes"));
+    start(&runner, SAY(HELLO) "read line\nkill -SEGV $$\n");
+    ck_assert_int_eq(et_runner_stop(&runner, &why), ET_FAILED);
+    ck_assert_ptr_nonnull(strstr(why.text, "signal 11"));
+    start(&runner, SAY(HELLO) "read line\n:\n");
+    ck_assert_int_eq(et_runner_stop(&runner, &why), ET_OK);
 }
 END_TEST
 
@@ -502,7 +518,7 @@ START_TEST(what_a_child_started_ends_with_it)
     read_text("pid", text, sizeof text);
     const int pid = atoi(text);
     ck_assert_ptr_null(strchr("-Z", state_of(pid)));
-    et_runner_stop(&runner);
+    et_runner_stop(&runner, NULL);
     assert_it_ends(pid);
 }
 END_TEST
@@ -523,7 +539,7 @@ START_TEST(a_child_that_went_away_or_speaks_unasked_is_replaced_before_it_is_ask
         rest(0.2);
         assert_it_answers(&runner);
         ck_assert_int_eq(runner.started, 2);
-        et_runner_stop(&runner);
+        et_runner_stop(&runner, NULL);
     }
 }
 END_TEST
@@ -537,7 +553,7 @@ START_TEST(a_child_that_ends_before_it_reads_is_an_error_and_no_signal)
     struct et_reply reply = reply_of(&runner);
     ck_assert_int_eq(reply.kind, ET_REPLY_ERROR);
     ASSERT_HAS(reply.error, "the runner exited with status 5 before it answered");
-    et_runner_stop(&runner);
+    et_runner_stop(&runner, NULL);
     assert_no_child_is_left();
 }
 END_TEST
@@ -574,8 +590,8 @@ START_TEST(a_hello_that_is_none_is_one_sentence)
     ASSERT_HAS(error.text, hellos[_i].sentence);
     ck_assert_int_eq(runner.pid, 0);
     assert_no_child_is_left();
-    et_runner_stop(&runner);
-    et_runner_stop(&runner);
+    et_runner_stop(&runner, NULL);
+    et_runner_stop(&runner, NULL);
     ck_assert_int_eq(open_files(), files);
 }
 END_TEST
@@ -588,7 +604,7 @@ START_TEST(a_program_that_is_not_there_is_named)
     const int files = open_files();
     ck_assert_int_eq(et_runner_start(&runner, 10, &error), ET_FAILED);
     ck_assert_str_eq(error.text, "./no-such-program cannot be started: No such file or directory");
-    et_runner_stop(&runner);
+    et_runner_stop(&runner, NULL);
     ck_assert_int_eq(open_files(), files);
     assert_no_child_is_left();
 }
@@ -651,7 +667,7 @@ START_TEST(a_worker_introduces_its_device)
     ck_assert_int_eq(d->global_memory, fake_device.global_memory);
     ck_assert_uint_eq(d->fp_config, 63);
     ck_assert(d->subgroups && !d->fp16 && d->fp64 && d->probed && d->exact && !d->exact_subnormal);
-    et_runner_stop(&runner);
+    et_runner_stop(&runner, NULL);
 }
 END_TEST
 
@@ -698,7 +714,7 @@ START_TEST(a_worker_answers_with_every_bit_of_its_claims_and_facts)
     ck_assert_double_ge(reply.prepare_s, 0);
     ck_assert_double_gt(reply.step_s, 0);
     et_reply_free(&reply);
-    et_runner_stop(&runner);
+    et_runner_stop(&runner, NULL);
     et_job_free(&f.job);
 }
 END_TEST
@@ -731,7 +747,7 @@ START_TEST(a_worker_says_what_its_port_says)
         ck_assert_int_eq(runner.started, table[i].started);
         et_reply_free(&reply);
     }
-    et_runner_stop(&runner);
+    et_runner_stop(&runner, NULL);
     et_job_free(&f.job);
     ck_assert_int_eq(open_files(), files);
     assert_no_child_is_left();
@@ -770,7 +786,7 @@ START_TEST(a_worker_without_its_device_is_lacking)
     ck_assert_int_eq(setenv("ET_TEST_WORKER", "9:9", 1), 0);
     ck_assert_int_eq(et_runner_start(&runner, 10, &error), ET_LACKING);
     ck_assert_str_eq(error.text, "there is no device 9:9");
-    et_runner_stop(&runner);
+    et_runner_stop(&runner, NULL);
 }
 END_TEST
 
@@ -892,6 +908,7 @@ Suite *et_suite(void)
     tcase_add_test(tests, an_error_of_the_protocol_keeps_the_child);
     tcase_add_test(tests, a_reply_that_is_not_there_yet_is_not_waited_for);
     tcase_add_test(tests, a_child_inherits_nothing_but_its_three_files);
+    tcase_add_test(tests, a_child_that_does_not_end_well_is_told_of);
     tcase_add_test(tests, what_a_child_started_ends_with_it);
     tcase_add_test(tests, a_child_that_went_away_or_speaks_unasked_is_replaced_before_it_is_asked);
     tcase_add_test(tests, a_child_that_ends_before_it_reads_is_an_error_and_no_signal);
