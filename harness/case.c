@@ -7,8 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* ---- Memory
- * ----------------------------------------------------------------------------------------------------- */
+/* ---- Memory ---- */
 
 struct et_arena {
     _Alignas(max_align_t) struct et_arena *next;
@@ -46,8 +45,7 @@ void et_cases_free(struct et_cases *cases)
     *cases = (struct et_cases){0};
 }
 
-/* ---- Names
- * -------------------------------------------------------------------------------------------------------- */
+/* ---- Names ---- */
 
 static const char *const tiers[ET_TIERS] = {"smoke", "default", "full"};
 
@@ -96,8 +94,7 @@ bool et_glob(const char *pattern, const char *text)
     return fnmatch(pattern, text, 0) == 0;
 }
 
-/* ---- Problems
- * ----------------------------------------------------------------------------------------------------- */
+/* ---- Problems ---- */
 
 double et_given_value(const struct et_field *fields, const struct et_given *given, int i, bool *missing)
 {
@@ -179,13 +176,11 @@ enum et_status et_case_problem(const struct et_case *c, int step, const struct e
     return status;
 }
 
-/* ---- Lists of values
- * ------------------------------------------------------------------------------------------------ */
+/* ---- Lists of values ---- */
 
 #define LISTED (INT64_C(1) << 31) /* elements of a tensor that a list may cover: each is looked at */
 
-/* Prefixes of each number of leading dimensions with data under them, met so far; has[rank] are the elements.
- */
+/* Prefixes met so far, of each number of leading dimensions, with data under them; has[rank]: elements. */
 struct prefixes {
     int64_t has[ET_RANK + 1];
     int64_t last[ET_RANK], rows[ET_RANK]; /* the prefix last met, and the rows under each */

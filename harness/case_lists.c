@@ -48,22 +48,25 @@ static enum et_status read_allclose(const struct et_reader *r, const cJSON *node
     return ET_OK;
 }
 
-static const struct {
+/* A member of et_checks. */
+struct named {
     const char *name;
     size_t offset;
-} limits[] =
-    {
-        {"nmse", offsetof(struct et_checks, nmse)},     {"bound", offsetof(struct et_checks, bound)},
-        {"noise", offsetof(struct et_checks, noise)},   {"gain", offsetof(struct et_checks, gain)},
-        {"agrees", offsetof(struct et_checks, agrees)},
-},
-  switches[] = {
-      {"replay", offsetof(struct et_checks, replay)},
-      {"identical", offsetof(struct et_checks, identical)},
-      {"written", offsetof(struct et_checks, written)},
-      {"guards", offsetof(struct et_checks, guards)},
-      {"inputs_kept", offsetof(struct et_checks, inputs_kept)},
-      {"expect", offsetof(struct et_checks, expect)},
+};
+
+static const struct named limits[] = {
+    {"nmse", offsetof(struct et_checks, nmse)},     {"bound", offsetof(struct et_checks, bound)},
+    {"noise", offsetof(struct et_checks, noise)},   {"gain", offsetof(struct et_checks, gain)},
+    {"agrees", offsetof(struct et_checks, agrees)},
+};
+
+static const struct named switches[] = {
+    {"replay", offsetof(struct et_checks, replay)},
+    {"identical", offsetof(struct et_checks, identical)},
+    {"written", offsetof(struct et_checks, written)},
+    {"guards", offsetof(struct et_checks, guards)},
+    {"inputs_kept", offsetof(struct et_checks, inputs_kept)},
+    {"expect", offsetof(struct et_checks, expect)},
 };
 
 static enum et_status read_check(const struct et_reader *r, const cJSON *node, struct et_checks *checks)

@@ -9,8 +9,8 @@
 #include "case.h"
 #include "json.h"
 
-/* count * size zeroed bytes, and a copy of a text, which live as long as the arena. NULL: the sentence is in
- * error. */
+/* count * size zeroed bytes, and a copy of a text, as long-lived as the arena. NULL: error has the sentence.
+ */
 void *et_arena_take(struct et_arena **arena, size_t count, size_t size, struct et_error *error);
 char *et_arena_text(struct et_arena **arena, const char *text, struct et_error *error);
 
@@ -30,8 +30,7 @@ struct et_given {
     double value[ET_PARAMS];
 };
 
-/* The value given, or that of the field it defaults to, or the default. *missing: it is required, and not
- * there. */
+/* The value given, or that of the field it defaults to, or the default. *missing: required and not there. */
 double et_given_value(const struct et_field *fields, const struct et_given *given, int i, bool *missing);
 void et_given_apply(const struct et_operator *op, const struct et_given *given, unsigned char *params);
 

@@ -6,8 +6,6 @@
 #include <fcntl.h>
 #include <ftw.h>
 #include <inttypes.h>
-#include <pthread.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -18,46 +16,13 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
+#include "parallel.h"
+
 enum {
     FORMAT = 1,
     STEPS_MOST = 4096,
-    THREADS_MOST = 256,
     ITEM = 1 << 16 /* elements a thread takes at a time */
 };
-
-/* ---- Threads ---- */
-
-struct loop {
-    void (*body)(void *context, int thread, int64_t i);
-    void *context;
-    int64_t n;
-    atomic_llong next;
-    atomic_int threads;
-};
-
-static void *take_turns(void *argument)
-{
-    struct loop *loop = argument;
-    const int thread = atomic_fetch_add(&loop->threads, 1);
-    for (int64_t i = atomic_fetch_add(&loop->next, 1); i < loop->n; i = atomic_fetch_add(&loop->next, 1))
-        loop->body(loop->context, thread, i);
-    return NULL;
-}
-
-/* body(context, thread, i) for i < n on at most `threads` threads, this one included; thread < threads. */
-static void each(int threads, int64_t n, void (*body)(void *, int, int64_t), void *context)
-{
-    struct loop loop = {.body = body, .context = context, .n = n};
-    pthread_t started[THREADS_MOST];
-    int count = 0;
-    /* A thread that cannot be started is not missed: those there are take its turns. */
-    while (count + 1 < threads && count + 1 < n && count < THREADS_MOST &&
-           pthread_create(&started[count], NULL, take_turns, &loop) == 0)
-        count++;
-    take_turns(&loop);
-    for (int i = 0; i < count; i++)
-        pthread_join(started[i], NULL);
-}
 
 /* Of the whole buffer. */
 static int64_t elements_of(const struct et_tensor *tensor)
@@ -166,11 +131,8 @@ struct making {
 /* Quiet NaNs whose payload and sign follow the place, so that poison is no constant either. */
 static uint32_t nan_at(enum et_dtype dtype, int64_t i)
 {
-    const struct et_format *f = et_format(dtype);
     const uint32_t mixed = (uint32_t)i * UINT32_C(2654435769);
-    const uint32_t payload = f->infinite ? (UINT32_C(1) << (f->digits - 2)) - 1 : 0;
-    const uint32_t sign = f->signed_zero ? f->sign : 0;
-    return f->nan | (mixed >> 7 & payload) | (mixed >> 31 ? sign : 0);
+    return et_nan(dtype, mixed ^ mixed >> 16);
 }
 
 static uint32_t large(enum et_dtype dtype)
@@ -256,8 +218,8 @@ static enum et_status make_input(const struct et_problem *problem, int t, const 
     m.classes = m.values ? et_alloc((size_t)n * (size_t)threads, sizeof *m.classes, error) : NULL;
     const bool ready = m.classes != NULL;
     if (ready) {
-        each(threads, parts(elements_of(tensor), ITEM), poison_part, &m);
-        each(threads, parts(et_tensor_rows(tensor), m.rows_a_turn), make_rows, &m);
+        et_parallel(threads, parts(elements_of(tensor), ITEM), poison_part, &m);
+        et_parallel(threads, parts(et_tensor_rows(tensor), m.rows_a_turn), make_rows, &m);
     }
     et_free(m.values);
     et_free(m.classes);
@@ -574,19 +536,6 @@ enum et_status et_job_write(const struct et_case *c, const struct et_twin *twin,
 
 /* ---- Reading ---- */
 
-/* All of these keys and no others. */
-static enum et_status exact_keys(const struct et_json *json, const cJSON *node, const char *what,
-                                 const char *const *keys, struct et_error *error)
-{
-    enum et_status status = et_json_object(json, node, what, error);
-    if (status == ET_OK)
-        status = et_json_keys(json, node, what, keys, error);
-    for (int i = 0; keys[i] && status == ET_OK; i++)
-        if (!et_json_get(node, keys[i]))
-            status = et_json_fail(json, node, error, "%s has no %s", what, keys[i]);
-    return status;
-}
-
 static enum et_status read_name(const struct et_json *json, const cJSON *node, const struct et_field *field,
                                 double *value, struct et_error *error)
 {
@@ -607,13 +556,12 @@ static enum et_status read_param(const struct et_json *json, const cJSON *node, 
                                  void *params, struct et_error *error)
 {
     enum et_status status = ET_OK;
-    const int64_t most = (INT64_C(1) << 53) - 1;
     int64_t integer = 0;
     bool truth = false;
     double value = 0;
     switch (field->kind) {
     case ET_INT:
-        status = et_json_int(json, node, field->name, -most, most, &integer, error);
+        status = et_json_int(json, node, field->name, -ET_EXACT, ET_EXACT, &integer, error);
         value = (double)integer;
         break;
     case ET_REAL:
@@ -641,7 +589,7 @@ static enum et_status read_params(const struct et_json *json, const cJSON *node,
     const char *keys[ET_PARAMS + 1] = {NULL};
     for (int i = 0; op->params[i].name; i++)
         keys[i] = op->params[i].name;
-    enum et_status status = exact_keys(json, node, "params", keys, error);
+    enum et_status status = et_json_exact(json, node, "params", keys, error);
     for (int i = 0; op->params[i].name && status == ET_OK; i++)
         status = read_param(json, et_json_get(node, keys[i]), &op->params[i], params, error);
     return status;
@@ -708,7 +656,7 @@ static enum et_status read_tensor(const struct et_json *json, const cJSON *node,
     static const char *const keys[] = {"role", "dtype", "size", "stride", "offset", "elements", NULL};
     const char *const role = spec->role == ET_INPUT ? "input" : "output";
     const char *text = NULL;
-    enum et_status status = exact_keys(json, node, spec->name, keys, error);
+    enum et_status status = et_json_exact(json, node, spec->name, keys, error);
     if (status == ET_OK)
         status = et_json_string(json, et_json_get(node, "role"), "role", &text, error);
     if (status == ET_OK && strcmp(text, role) != 0)
@@ -755,7 +703,7 @@ static enum et_status read_step(const struct et_json *json, const cJSON *node, c
         names[t] = op->tensors[t].name;
     step->problem = (struct et_problem){.op = op, .params = step->params};
 
-    enum et_status status = exact_keys(json, node, "a step", keys, error);
+    enum et_status status = et_json_exact(json, node, "a step", keys, error);
     const cJSON *params = et_json_get(node, "params"), *tensors = et_json_get(node, "tensors");
     if (status == ET_OK)
         status = read_params(json, params, op, step->params, error);
@@ -763,7 +711,7 @@ static enum et_status read_step(const struct et_json *json, const cJSON *node, c
     if (status == ET_OK && op->shape(step->params, step->problem.tensor, &why) != ET_OK)
         status = et_json_fail(json, params, error, "%s", why.text);
     if (status == ET_OK)
-        status = exact_keys(json, tensors, "tensors", names, error);
+        status = et_json_exact(json, tensors, "tensors", names, error);
     for (int t = 0; names[t] && status == ET_OK; t++)
         status = read_tensor(json, et_json_get(tensors, names[t]), &op->tensors[t], &step->problem.tensor[t],
                              error);
@@ -795,7 +743,7 @@ static enum et_status read_description(const char *folder, const struct et_json 
     static const char *const keys[] = {"format", "operator", "steps", NULL};
     int64_t format = 0;
     const char *name = NULL;
-    enum et_status status = exact_keys(json, json->root, "a job", keys, error);
+    enum et_status status = et_json_exact(json, json->root, "a job", keys, error);
     const cJSON *op_node = et_json_get(json->root, "operator");
     if (status == ET_OK)
         status =

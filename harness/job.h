@@ -1,10 +1,12 @@
 /*
  * A job: one problem (all its steps) written to a folder, which is all that a runner is given.
  *
- *   job.json           {"format": 1, "operator": "...", "steps": [{"params": {...}, "tensors": {"w": {"role":
- *                      "input", "dtype": "f32", "size": [...], "stride": [...], "offset": 0, "elements": N},
- * ...}}]} STEP.safetensors   the inputs of step STEP, from 0: whole buffers. A tensor without padding and
- * offset has its normative shape, any other is one dimension of `elements`; job.json says where elements lie.
+ *   job.json                        {"format": 1, "operator": "...", "steps": [STEP, ...]}; a step is
+ *                                   {"params": {...}, "tensors": {"w": {"role": "input", "dtype": "f32",
+ *                                   "size": [...], "stride": [...], "offset": 0, "elements": N}, ...}}
+ *   STEP.safetensors                the inputs of step STEP, from 0: whole buffers. One without padding and
+ *                                   offset has its normative shape, any other is one dimension of `elements`;
+ *                                   job.json says where its elements lie.
  *   (out)/STEP.REPEAT.safetensors   written by the runner: the output buffers of one execution, likewise.
  *
  * Oracle values are never in there.
@@ -40,8 +42,8 @@ enum et_status et_job_write(const struct et_case *c, const struct et_twin *twin,
                             const uint64_t *seed, int threads, const char *folder, struct et_job *job,
                             struct et_error *error);
 
-/* The runner's side: reads job.json strictly and maps the inputs read-only. ET_INVALID for whatever is wrong
- * in it. */
+/* The runner's side: reads job.json strictly, maps the inputs read-only. ET_INVALID: something is wrong in
+ * it. */
 enum et_status et_job_read(const char *folder, struct et_job *job, struct et_error *error);
 void et_job_free(struct et_job *job); /* the folder stays */
 

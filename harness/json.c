@@ -20,8 +20,7 @@ struct et_json_place {
     int line, column, key_line, key_column;
 };
 
-/* ---- The scanner: only what is RFC 8259 passes, and every value leaves its place
- * --------------------------------- */
+/* ---- The scanner: only what is RFC 8259 passes, and every value leaves its place ---- */
 
 struct scan {
     const char *file;
@@ -88,8 +87,7 @@ static bool is_digit(int c)
     return c >= '0' && c <= '9';
 }
 
-/* Bytes of the UTF-8 sequence at s (RFC 3629: shortest form, no surrogates, up to U+10FFFF); 0 if it is none.
- */
+/* Bytes of the UTF-8 sequence at s (RFC 3629: shortest form, no surrogates, to U+10FFFF); 0 if it is none. */
 static size_t utf8_sequence(const unsigned char *s, size_t n)
 {
     const unsigned char c = s[0];
@@ -352,8 +350,7 @@ static enum et_status scan_document(struct scan *s)
     return s->at == s->bytes ? ET_OK : scan_expected(s, "the end of the text");
 }
 
-/* ---- Places of nodes
- * ------------------------------------------------------------------------------------------------ */
+/* ---- Places of nodes ---- */
 
 /* Both walks are pre-order, so the i-th node is the i-th place. */
 static void pair(struct et_json *json, const cJSON *node, size_t *i)
@@ -515,8 +512,7 @@ enum et_status et_json_fail_key(const struct et_json *json, const cJSON *node, s
     return status;
 }
 
-/* ---- Typed readers
- * --------------------------------------------------------------------------------------------------- */
+/* ---- Typed readers ---- */
 
 struct shown {
     char text[64];
@@ -669,14 +665,22 @@ enum et_status et_json_keys(const struct et_json *json, const cJSON *object, con
     return ET_OK;
 }
 
+enum et_status et_json_exact(const struct et_json *json, const cJSON *object, const char *what,
+                             const char *const *keys, struct et_error *error)
+{
+    enum et_status status = et_json_keys(json, object, what, keys, error);
+    for (int i = 0; keys[i] && status == ET_OK; i++)
+        if (!et_json_get(object, keys[i]))
+            status = et_json_fail(json, object, error, "%s has no %s", what, keys[i]);
+    return status;
+}
+
 const cJSON *et_json_get(const cJSON *object, const char *key)
 {
     return cJSON_GetObjectItemCaseSensitive(object, key);
 }
 
-/* ---- Writers
- * ----------------------------------------------------------------------------------------------------------
- */
+/* ---- Writers ---- */
 
 static void add_character(struct et_text *text, unsigned char c)
 {

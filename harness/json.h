@@ -54,6 +54,9 @@ enum et_status et_json_array(const struct et_json *json, const cJSON *node, cons
 /* Every key of the object is one of allowed (ends with NULL); the sentence names the nearest allowed key. */
 enum et_status et_json_keys(const struct et_json *json, const cJSON *object, const char *what,
                             const char *const *allowed, struct et_error *error);
+/* The same, and none of them is missing. */
+enum et_status et_json_exact(const struct et_json *json, const cJSON *object, const char *what,
+                             const char *const *keys, struct et_error *error);
 /* Case-sensitive look-up; NULL where there is none. */
 const cJSON *et_json_get(const cJSON *object, const char *key);
 

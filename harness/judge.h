@@ -14,9 +14,8 @@ struct et_truth {
     bool *again; /* this unit is stored as the same bytes as an earlier one: its error is no second witness */
     struct et_arith *ariths;
     int arith_count;
-    struct et_spread
-        *spread; /* of unit i, arithmetic a: count of them from arith_count * at[i] + a * count on */
-    struct et_order *orders; /* "none" is not among them */
+    struct et_spread *spread; /* unit i, arithmetic a: `count` from arith_count * at[i] + a * count on */
+    struct et_order *orders;  /* "none" is not among them */
     int order_count;
     float *replay;      /* order_count * at[units]: all of one order, then all of the next */
     struct et_met *met; /* order_count */

@@ -1,13 +1,11 @@
-/* The checks that need no tolerance: what every run has to keep to, values given by the case, and identity.
- */
+/* The checks that need no tolerance: what every run has to keep to, values the case gives, and identity. */
 #include "finding.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-/* A tensor's rows, innermost dimension by innermost dimension: place of each first element, in elements of
- * the buffer. */
+/* A tensor's rows (et_row_at has their places), their size and innermost stride. */
 struct rows {
     int64_t count, size, stride;
 };

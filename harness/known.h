@@ -4,11 +4,13 @@
 
 #include "../ocl/memory.h"
 
+struct et_known_line {
+    const char *id, *device, *reason;
+};
+
 struct et_known {
-    char *text; /* the file, cut into the fields below */
-    struct et_known_line {
-        const char *id, *device, *reason;
-    } * at;
+    char *text; /* the file, cut into the fields of its lines */
+    struct et_known_line *at;
     int count;
 };
 

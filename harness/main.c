@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 
 #include <errno.h>
+#include <fcntl.h>
 #include <getopt.h>
 #include <limits.h>
 #include <math.h>
@@ -29,6 +30,7 @@ static const char usage[] =
     "       etalon --version | --help\n"
     "\n"
     "selection   -t, --tier smoke|default|full    -k, --filter GLOB    --exclude GLOB    --operator OP\n"
+    "            --cases DIR (in place of the built-in ones)\n"
     "            --variant NAME[:knob=N,..]       --shard K/N          --dry-run (list the runs; -v: what is "
     "left out)\n"
     "device      --device NAME-GLOB|P:D           --port ocl[:DIR]     --guards on|off\n"
@@ -55,9 +57,7 @@ static int refuse(const char *format, const char *a, const char *b)
     return ET_EXIT_USAGE;
 }
 
-/* ---- Options
- * ----------------------------------------------------------------------------------------------------------
- */
+/* ---- Options ---- */
 
 enum {
     OPT_EXCLUDE = 256,
@@ -190,7 +190,7 @@ static bool set_option(int option, struct et_options *options, bool *list)
         options->timeout_s = strtod(optarg, &end);
         return *optarg && !*end && options->timeout_s > 0 && options->timeout_s <= 1e6;
     case OPT_REPEAT:
-        good = whole(optarg, 1, 1000000, &n);
+        good = whole(optarg, 1, 10000, &n);
         options->repeat = (int)n;
         return good;
     case OPT_SEED:
@@ -222,6 +222,7 @@ static bool set_option(int option, struct et_options *options, bool *list)
         return true;
     case OPT_CASES:
         options->cases = optarg;
+        options->has_cases = true;
         return true;
     case OPT_LIST:
         *list = true;
@@ -252,7 +253,6 @@ static struct et_options defaults(void)
                                .threads = cores < 1      ? 1
                                           : cores > 1024 ? 1024
                                                          : (int)cores,
-                               .timeout_s = ET_TIMEOUT_S,
                                .cases = cases && *cases ? cases : ET_CASES};
 }
 
@@ -303,9 +303,7 @@ static int parse(int argc, char **argv, struct et_options *options, bool *list)
     return -1;
 }
 
-/* ---- Commands
- * ---------------------------------------------------------------------------------------------------------
- */
+/* ---- Commands ---- */
 
 static void dry_run(const struct et_options *options, const struct et_plan *plan)
 {
@@ -318,7 +316,8 @@ static void dry_run(const struct et_options *options, const struct et_plan *plan
 
 static void on_signals(void (*handler)(int))
 {
-    struct sigaction action = {.sa_handler = handler};
+    struct sigaction action = {.sa_handler = handler,
+                               .sa_flags = (int)SA_RESETHAND}; /* the second one ends at once */
     sigemptyset(&action.sa_mask);
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
@@ -349,7 +348,7 @@ static int list_devices(const struct et_options *options)
     int count = 0;
     struct et_error error;
     int code = ET_EXIT_PASS;
-    if (et_devices_list(argv, options->timeout_s, &devices, &count, &report, &error) != ET_OK) {
+    if (et_devices_list(argv, ET_HELLO_S, &devices, &count, &report, &error) != ET_OK) {
         fprintf(stderr, "etalon: %s\n", error.text);
         return ET_EXIT_NOTHING;
     }
@@ -420,8 +419,23 @@ static int command_worker(const struct et_options *options, bool list)
     return et_worker(&et_ocl, &open);
 }
 
+/* Else the first files and pipes that are opened would stand in for them. */
+static bool open_standard_files(void)
+{
+    bool there = true;
+    for (int fd = 0; fd <= STDERR_FILENO; fd++)
+        if (fcntl(fd, F_GETFD) < 0) {
+            there = there && fd != STDOUT_FILENO;
+            if (open("/dev/null", O_RDWR) != fd)
+                return false;
+        }
+    return there;
+}
+
 int main(int argc, char **argv)
 {
+    if (!open_standard_files())
+        return refuse("standard output is closed%s%s", "", "");
     const char *command = argc > 1 ? argv[1] : "";
     if (!strcmp(command, "--version")) {
         printf("etalon %s\n", ET_VERSION);

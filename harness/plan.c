@@ -8,8 +8,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-/* ---- Files
- * -------------------------------------------------------------------------------------------------------- */
+/* ---- Files ---- */
 
 struct paths {
     char **at;
@@ -83,8 +82,7 @@ static enum et_status walk(const char *folder, int depth, struct paths *paths, s
     return status;
 }
 
-/* ---- Cases
- * -------------------------------------------------------------------------------------------------------- */
+/* ---- Cases ---- */
 
 /* models.json beside the case file or one folder up, else the built-in one. */
 static enum et_status models_for(const char *path, const struct et_options *options,
@@ -135,8 +133,7 @@ static bool globbed(const struct et_strings *globs, const char *id, const char *
     return false;
 }
 
-/* ---- Variants
- * ----------------------------------------------------------------------------------------------------- */
+/* ---- Variants ---- */
 
 /* A variant asked for by a case or the command line, and whether any case took it. */
 struct demand {
@@ -265,27 +262,29 @@ static enum et_status add_ask(struct builder *b, const struct et_case *c, enum e
     }
     if (status == ET_OK && fit == ET_OK)
         status = add_run(b, c, et_fill_name(fill), fill, ask, error);
-    else if (status == ET_OK)
+    else if (status == ET_OK && fill == c->fills[0])
         et_text_add(&b->plan->notes, "%s: no %s: %s\n", c->id, name.data ? name.data : "variant", why.text);
     et_text_free(&name);
     return status;
 }
 
-/* The value of a knob as et_ask_name prints it: a number, or one of its names. *end is where it stopped. */
+/* The value of a knob as et_ask_name prints it: a number, a truth, or one of its names. *end is where it
+ * stopped. */
 static enum et_status parse_knob(const struct et_field *knob, const char *text, int64_t *value,
                                  const char **end, struct et_error *error)
 {
-    char *after;
+    static const char *const truths[] = {"false", "true", NULL};
+    const char *const *names = knob->kind == ET_BOOL ? truths : knob->kind == ET_NAME ? knob->names : NULL;
     const size_t n = strcspn(text, ",");
-    *value = strtoll(text, &after, 10);
-    *end = after;
-    for (int64_t i = 0; knob->kind == ET_NAME && knob->names[i]; i++)
-        if (strlen(knob->names[i]) == n && !strncmp(knob->names[i], text, n)) {
+    *end = text + n;
+    for (int64_t i = 0; names && names[i]; i++)
+        if (strlen(names[i]) == n && !strncmp(names[i], text, n)) {
             *value = i;
-            *end = text + n;
             return ET_OK;
         }
-    if (*end != text + n || n == 0 || knob->kind == ET_NAME)
+    char *after;
+    *value = strtoll(text, &after, 10);
+    if (names || n == 0 || after != *end)
         return et_fail(error, ET_INVALID, "\"%.*s\" is no value of knob %s", (int)n, text, knob->name);
     return et_field_check(knob, (double)*value, error);
 }
@@ -301,8 +300,7 @@ static const struct et_variant *variant_of(const char *text, const char *op, con
     return et_variant_named(port, op, name);
 }
 
-/* "name:knob=value,knob=value" of the command line; ask->variant is NULL where the operator has no such
- * variant. */
+/* "name:knob=value,knob=value" of the command line; ask->variant NULL: the operator has no such variant. */
 static enum et_status parse_ask(const char *text, const char *op, const struct et_port *port,
                                 struct et_ask *ask, struct et_error *error)
 {
@@ -328,8 +326,7 @@ static enum et_status parse_ask(const char *text, const char *op, const struct e
     return ET_OK;
 }
 
-/* ---- Runs of one case
- * ------------------------------------------------------------------------------------------------ */
+/* ---- Runs of one case ---- */
 
 static enum et_status add_refusal(struct builder *b, const struct et_case *c, struct et_error *error)
 {
@@ -397,12 +394,9 @@ static enum et_status add_case(struct builder *b, const struct et_case *c, struc
     return ET_OK;
 }
 
-/* ---- Targets
- * ----------------------------------------------------------------------------------------------------------
- */
+/* ---- Targets ---- */
 
-/* The cases that one target brought in. They are all read before any run points to one, as the array still
- * moves. */
+/* The cases that one target brought in. All are read before any run points to one, as the array moves. */
 struct range {
     int first, last;
     bool all; /* whatever the tier */
@@ -494,6 +488,21 @@ static enum et_status check_demands(const struct builder *b, struct et_error *er
     return ET_OK;
 }
 
+/* A folder without kernels would quietly judge the built-in ones. */
+static enum et_status check_folder(const char *path, struct et_error *error)
+{
+    DIR *folder = opendir(path);
+    if (!folder)
+        return et_fail(error, ET_INVALID, "--port ocl:%s: %s", path, strerror(errno));
+    bool found = false;
+    for (const struct dirent *entry; !found && (entry = readdir(folder));) {
+        const char *dot = strrchr(entry->d_name, '.');
+        found = dot && (!strcmp(dot, ".cl") || !strcmp(dot, ".clh"));
+    }
+    closedir(folder);
+    return found ? ET_OK : et_fail(error, ET_INVALID, "--port ocl:%s: holds no .cl and no .clh file", path);
+}
+
 static enum et_status check_variant_names(const struct builder *b, struct et_error *error)
 {
     for (int i = 0; i < b->options->variants.count; i++) {
@@ -542,8 +551,8 @@ enum et_status et_plan_make(const struct et_options *options, const struct et_po
     const int n = options->targets.count ? options->targets.count : 1;
     struct range *ranges = et_alloc((size_t)n, sizeof *ranges, error);
     enum et_status status = ranges ? check_variant_names(&b, error) : ET_FAILED;
-    if (status == ET_OK && options->folder && !is_folder(options->folder))
-        status = et_fail(error, ET_INVALID, "--port ocl:%s: there is no such folder", options->folder);
+    if (status == ET_OK && options->folder)
+        status = check_folder(options->folder, error);
     if (status == ET_OK)
         status = read_targets(&b, ranges, error);
     for (int i = 0; status == ET_OK && i < n; i++)

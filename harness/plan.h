@@ -1,11 +1,8 @@
-/* Command-line options, and the selection of runs: which cases, fills and variants, in which order, under
- * which ids. */
+/* Command-line options, and what they select: cases, fills and variants, their order and their ids. */
 #ifndef ET_HARNESS_PLAN_H
 #define ET_HARNESS_PLAN_H
 
 #include "case.h"
-
-enum { ET_TIMEOUT_S = 60 }; /* of an answer of a runner, unless --timeout says another */
 
 struct et_strings {
     const char **at;
@@ -21,11 +18,12 @@ struct et_options {
     const char *folder; /* DIR of port, or NULL */
     const char *known, *results;
     int threads;
-    double timeout_s;
-    int repeat; /* 0: the case's */
+    double timeout_s; /* 0: 60, or 1200 under Oclgrind */
+    int repeat;       /* 0: the case's */
     bool has_seed;
     uint64_t seed;
-    const char *cases;   /* the built-in case folder */
+    bool has_cases;
+    const char *cases;   /* the built-in case folder, or another that stands for it */
     const char *program; /* this executable, for starting runners */
 };
 

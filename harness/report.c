@@ -13,12 +13,14 @@
 #define ET_VERSION "unknown"
 #endif
 
+struct entry {
+    char *text;
+    int count;
+};
+
 /* Texts with how often each was met. */
 struct tally {
-    struct entry {
-        char *text;
-        int count;
-    } * at;
+    struct entry *at;
     int count;
 };
 
@@ -56,8 +58,7 @@ static void tally_free(struct tally *tally)
     et_free(tally->at);
 }
 
-/* ---- Reproduce lines
- * -------------------------------------------------------------------------------------------------- */
+/* ---- Reproduce lines ---- */
 
 static void add_quoted(struct et_text *text, const char *word)
 {
@@ -71,20 +72,28 @@ static void add_quoted(struct et_text *text, const char *word)
     et_text_add(text, "'");
 }
 
-/* Everything that changed what was run, from the options alone. */
-static void add_options(struct et_text *text, const struct et_options *options)
+/* Options that changed what was run: the paths among them, and the others. */
+static void add_paths(struct et_text *text, const struct et_options *options)
 {
     if (strcmp(options->port, "ocl") != 0) {
         et_text_add(text, " --port ");
         add_quoted(text, options->port);
     }
+    if (options->has_cases) {
+        et_text_add(text, " --cases ");
+        add_quoted(text, options->cases);
+    }
+}
+
+static void add_options(struct et_text *text, const struct et_options *options)
+{
     if (!options->guards)
         et_text_add(text, " --guards off");
     if (options->has_seed)
         et_text_add(text, " --seed %llu", (unsigned long long)options->seed);
     if (options->repeat > 0)
         et_text_add(text, " --repeat %d", options->repeat);
-    if (options->timeout_s != ET_TIMEOUT_S)
+    if (options->timeout_s > 0)
         et_text_add(text, " --timeout %g", options->timeout_s);
 }
 
@@ -101,8 +110,7 @@ static bool needs_others(const struct et_result *result)
     return pair && !alone;
 }
 
-/* The run, or all of its case and fill. Of a file alone tiers do not count, and so capped cases are not found.
- */
+/* The run, or all of its case and fill. A file alone takes no tier, and so finds no capped case. */
 static void add_selection(struct et_text *text, const struct et_run *run, bool others)
 {
     const char *variant = strrchr(run->id, '/') + 1;
@@ -116,20 +124,27 @@ static void add_selection(struct et_text *text, const struct et_run *run, bool o
         et_text_add(text, " --tier %s", et_tier_name(run->c->tier));
 }
 
+static void add_each(struct et_text *text, const char *option, const struct et_strings *words)
+{
+    for (int i = 0; i < words->count; i++) {
+        et_text_add(text, " %s ", option);
+        add_quoted(text, words->at[i]);
+    }
+}
+
 static void add_reproduce(struct et_text *text, const struct et_options *options,
                           const struct et_result *result)
 {
     const bool others = needs_others(result);
+    const char *variant = strrchr(result->run->id, '/') + 1;
+    const struct et_strings own = {.at = &variant, .count = options->variants.count > 0};
+    const struct et_strings device = {.at = (const char *[]){result->device ? result->device->name : ""},
+                                      .count = result->device != NULL};
     et_text_add(text, "etalon run ");
     add_selection(text, result->run, others);
-    for (int i = 0; others && i < options->devices.count; i++) {
-        et_text_add(text, " --device ");
-        add_quoted(text, options->devices.at[i]);
-    }
-    if (!others && result->device) {
-        et_text_add(text, " --device ");
-        add_quoted(text, result->device->name);
-    }
+    add_each(text, "--variant", others ? &options->variants : &own);
+    add_each(text, "--device", others ? &options->devices : &device);
+    add_paths(text, options);
     add_options(text, options);
     if (result->verdict == ET_XPASS) {
         et_text_add(text, " --known ");
@@ -137,12 +152,11 @@ static void add_reproduce(struct et_text *text, const struct et_options *options
     }
 }
 
-/* ---- JSON Lines
- * ------------------------------------------------------------------------------------------------------- */
+/* ---- JSON Lines ---- */
 
 static void add_key(struct et_text *text, const char *key)
 {
-    if (text->data[text->length - 1] != '{')
+    if (text->length > 0 && text->data[text->length - 1] != '{')
         et_text_add(text, ",");
     et_json_add_string(text, key);
     et_text_add(text, ":");
@@ -168,7 +182,9 @@ static void write_line(struct et_report *report, struct et_text *text)
     et_text_add(text, "}\n");
     if (text->failed)
         report->error = ENOMEM;
-    else if (fwrite(text->data, 1, text->length, report->results) != text->length && !report->error)
+    else if ((fwrite(text->data, 1, text->length, report->results) != text->length ||
+              fflush(report->results) != 0) &&
+             !report->error)
         report->error = errno;
     et_text_free(text);
 }
@@ -198,15 +214,12 @@ static void write_header(struct et_report *report, const struct et_device *devic
     add_figure(&text, "format", 1);
     add_text(&text, "etalon", ET_VERSION);
     add_text(&text, "commit", ET_COMMIT);
-    static const char *const tiers[] = {"smoke", "default", "full"};
-    add_text(&text, "tier", tiers[report->options->tier]);
+    add_text(&text, "tier", et_tier_name(report->options->tier));
     struct et_text options = {0};
     et_text_add(&options, "run");
     if (report->options->folder) /* no paths in results: the folder's name is the user's business */
         et_text_add(&options, " --port ocl:DIR");
-    struct et_options shown = *report->options;
-    shown.port = "ocl";
-    add_options(&options, &shown);
+    add_options(&options, report->options);
     add_text(&text, "command", options.data);
     et_text_free(&options);
     add_key(&text, "devices");
@@ -316,9 +329,7 @@ static void write_result(struct et_report *report, const struct et_result *resul
     write_line(report, &text);
 }
 
-/* ---- Console
- * ----------------------------------------------------------------------------------------------------------
- */
+/* ---- Console ---- */
 
 static const char *color_of(const struct et_options *options, enum et_verdict verdict)
 {
@@ -386,8 +397,7 @@ static void print_progress(const struct et_report *report, const char *id)
     fflush(stderr);
 }
 
-/* ---- Interface
- * -------------------------------------------------------------------------------------------------------- */
+/* ---- Interface ---- */
 
 enum et_status et_report_open(const struct et_options *options, const struct et_plan *plan,
                               const struct et_device *devices, int device_count, struct et_report **opened,

@@ -1,5 +1,4 @@
-/* What a run of the harness says: progress, failures, summary on the console; one JSON line a run in a file.
- */
+/* What the harness says: progress, failures and a summary on the console, one JSON line a run in a file. */
 #ifndef ET_HARNESS_REPORT_H
 #define ET_HARNESS_REPORT_H
 

@@ -18,6 +18,7 @@
 struct station {
     struct et_runner runner;
     const char *argv[9];
+    char place[16];        /* in argv: a hello may name no place, or another */
     enum et_status opened; /* ET_OK, or why every run on it ends the same way */
     struct et_error why;
     int queue; /* next request of the group: an index into attempts * jobs */
@@ -84,9 +85,7 @@ static int repeats_of(const struct context *context, const struct et_case *c)
     return context->options->repeat > 0 ? context->options->repeat : c->checks.repeat;
 }
 
-/* ---- Folders
- * ----------------------------------------------------------------------------------------------------------
- */
+/* ---- Folders ---- */
 
 static char *make_temp(const char *parent, struct et_error *error)
 {
@@ -105,8 +104,7 @@ static bool has_room(const char *path, double bytes)
     return statvfs(path, &fs) == 0 && (double)fs.f_bavail * (double)fs.f_frsize > bytes;
 }
 
-/* Where a job of so many bytes goes: TMPDIR if the user set it, else memory where it fits twice, else disk.
- */
+/* Where a job of so many bytes goes: TMPDIR if that is set, else memory where it fits twice, else disk. */
 static const char *temp_for(struct context *context, double bytes, struct et_error *error)
 {
     const char *given = getenv("TMPDIR");
@@ -117,9 +115,7 @@ static const char *temp_for(struct context *context, double bytes, struct et_err
     return *at;
 }
 
-/* ---- Requests
- * ---------------------------------------------------------------------------------------------------------
- */
+/* ---- Requests ---- */
 
 static void set_verdict(struct attempt *attempt, enum et_verdict verdict, const char *text)
 {
@@ -127,13 +123,25 @@ static void set_verdict(struct attempt *attempt, enum et_verdict verdict, const 
     et_fail(&attempt->why, ET_OK, "%s", text);
 }
 
-static enum et_status ask_next(struct context *context, struct group *group, struct station *station)
+/* A simulator of devices is about that much slower than what it simulates. */
+static double timeout_of(const struct et_options *options, const struct et_device *device)
+{
+    if (options->timeout_s > 0)
+        return options->timeout_s;
+    return strcmp(device->platform, "Oclgrind") == 0 ? 20 * 60 : 60;
+}
+
+static void ask_next(struct context *context, struct group *group, struct station *station)
 {
     const int jobs = jobs_of(group->c);
     for (; station->queue < group->attempt_count * jobs; station->queue++) {
         struct attempt *attempt = &group->attempts[station->queue / jobs];
         if (attempt->station != station || attempt->verdict != ET_PASS)
             continue;
+        if (station->opened != ET_OK) {
+            set_verdict(attempt, ET_ERROR, station->why.text);
+            continue;
+        }
         const int job = station->queue % jobs;
         const struct et_request request = {.job = group->jobs[job].folder,
                                            .out = attempt->answers[job].folder,
@@ -142,16 +150,22 @@ static enum et_status ask_next(struct context *context, struct group *group, str
                                            .steps = group->c->step_count,
                                            .repeats = attempt->repeats};
         struct et_error error;
-        if (et_runner_ask(&station->runner, &request, context->options->timeout_s, &error) == ET_OK) {
+        if (et_runner_ask(&station->runner, &request, timeout_of(context->options, &station->runner.device),
+                          &error) == ET_OK) {
             station->busy = true;
-            return ET_OK;
+            return;
         }
         set_verdict(attempt, ET_ERROR, error.text);
+        /* What does not open again would cost every run left the wait for its hello. */
+        station->opened = ET_FAILED;
+        station->why = error;
     }
-    return ET_OK;
 }
 
-/* A request of the queue was answered. */
+/*
+ * A request of the queue was answered. After an error the runner goes as well: an access out of bounds, for
+ * one, breaks a context of NVIDIA's for every later call.
+ */
 static void take_reply(struct group *group, struct station *station, const struct et_reply *reply)
 {
     const int jobs = jobs_of(group->c);
@@ -159,6 +173,8 @@ static void take_reply(struct group *group, struct station *station, const struc
     attempt->answers[station->queue % jobs].reply = *reply;
     station->queue++;
     station->busy = false;
+    if (reply->kind == ET_REPLY_ERROR)
+        et_runner_stop(&station->runner, NULL);
     if (reply->kind == ET_REPLY_LACKING)
         set_verdict(attempt, ET_SKIP, reply->error);
     else if (reply->kind != ET_REPLY_OK)
@@ -195,8 +211,7 @@ static void drive(struct context *context, struct group *group)
     }
 }
 
-/* ---- Preparing a group
- * ------------------------------------------------------------------------------------------------ */
+/* ---- Preparing a group ---- */
 
 /* What every step claims on this device; skipped where the device lacks something. */
 static enum et_status resolve(const struct context *context, const struct group *group,
@@ -242,16 +257,18 @@ static bool any_left(const struct group *group)
 
 static double bytes_of(const struct context *context, const struct group *group)
 {
+    const double runs = (double)group->attempt_count * repeats_of(context, group->c);
     double bytes = 0;
-    for (int i = 0; i < group->c->step_count; i++) {
+    for (int i = 0; i < group->c->step_count * jobs_of(group->c); i++) {
+        const int job = i % jobs_of(group->c);
         _Alignas(16) unsigned char params[ET_PARAMS_BYTES];
         struct et_problem problem;
-        if (et_case_problem(group->c, i, NULL, params, &problem, NULL) != ET_OK)
+        if (et_case_problem(group->c, i / jobs_of(group->c), job ? &group->c->twins[job - 1] : NULL, params,
+                            &problem, NULL) != ET_OK)
             continue;
-        const double runs = (double)group->attempt_count * repeats_of(context, group->c);
         for (int t = 0; group->c->op->tensors[t].name; t++)
-            bytes += (double)problem.tensor[t].bytes *
-                     (group->c->op->tensors[t].role == ET_OUTPUT ? runs : 1) * jobs_of(group->c);
+            bytes +=
+                (double)problem.tensor[t].bytes * (group->c->op->tensors[t].role == ET_OUTPUT ? runs : 1);
     }
     return bytes;
 }
@@ -320,9 +337,7 @@ static void *make_truth(void *argument)
     return NULL;
 }
 
-/* ---- Judging
- * ----------------------------------------------------------------------------------------------------------
- */
+/* ---- Judging ---- */
 
 static bool answered(const struct attempt *attempt)
 {
@@ -407,7 +422,7 @@ static void judge_twins(const struct group *group, struct attempt *attempt, int 
     for (int j = 1; j < jobs_of(group->c); j++) {
         const struct answer *twin = &attempt->answers[j];
         char name[32];
-        snprintf(name, sizeof name, "twin %d", j);
+        snprintf(name, sizeof name, "twin %d", j - 1);
         if (checks->identical)
             et_judge_identical(&group->jobs[0].steps[step].problem, &attempt->answers[0].outputs[first],
                                "the case", &group->jobs[j].steps[step].problem, &twin->outputs[first], name,
@@ -428,7 +443,18 @@ static void judge_twins(const struct group *group, struct attempt *attempt, int 
     }
 }
 
-/* Against the first earlier run that must give the same bytes, and the first that must be close. */
+/* Whether two devices owe each other bytes: both compute as C does, on the numbers that were met. */
+static bool comparable(const struct group *group, const struct attempt *a, const struct attempt *b, int step)
+{
+    const struct et_device *one = &a->station->runner.device, *other = &b->station->runner.device;
+    const struct et_truth *truth = &group->truth[step];
+    const int order = et_truth_order(truth, &a->claims[step].order);
+    const bool subnormal = order >= 0 && truth->met[order].subnormal;
+    return a->station == b->station ||
+           (one->exact && other->exact && (!subnormal || (one->exact_subnormal && other->exact_subnormal)));
+}
+
+/* Against the first other run that must be close, and the first that must give the same bytes. */
 static void judge_pairs(const struct group *group, int at, int step)
 {
     struct attempt *attempt = &group->attempts[at];
@@ -447,9 +473,8 @@ static void judge_pairs(const struct group *group, int at, int step)
         if (!agrees)
             et_judge_agrees(&input, &reference, name, &attempt->judgement.check[ET_CHECK_AGREES]);
         agrees = true;
-        const bool comparable =
-            other->station == attempt->station || (input.device->exact && reference.device->exact);
-        if (identical || !comparable || !et_order_same(&input.claim->order, &reference.claim->order))
+        if (identical || !comparable(group, attempt, other, step) ||
+            !et_order_same(&input.claim->order, &reference.claim->order))
             continue;
         et_judge_identical(&input.job->steps[step].problem, input.outputs, "this run",
                            &reference.job->steps[step].problem, reference.outputs, name,
@@ -486,8 +511,7 @@ static void judge_group(struct group *group)
         }
 }
 
-/* ---- Reporting
- * -------------------------------------------------------------------------------------------------------- */
+/* ---- Reporting ---- */
 
 static void apply_known(const struct context *context, struct et_result *result)
 {
@@ -510,7 +534,7 @@ static void report_group(struct context *context, const struct group *group)
                                    .device = &attempt->station->runner.device,
                                    .verdict = attempt->verdict,
                                    .reason = judged ? NULL : attempt->why.text};
-        for (int j = 0; j < jobs_of(group->c); j++) {
+        for (int j = 0; attempt->answers && j < jobs_of(group->c); j++) {
             result.times.compile += attempt->answers[j].reply.prepare_s;
             result.times.kernel += attempt->answers[j].reply.step_s;
         }
@@ -565,9 +589,7 @@ static void free_group(struct group *group)
     et_free(group->attempts);
 }
 
-/* ---- The nest
- * ---------------------------------------------------------------------------------------------------------
- */
+/* ---- The nest ---- */
 
 static enum et_status execute(struct context *context, struct group *group, struct et_error *error)
 {
@@ -673,14 +695,15 @@ static void start(struct context *context, struct station *station, const struct
     station->argv[n++] = "--port";
     station->argv[n++] = options->port;
     station->argv[n++] = "--device";
-    station->argv[n++] = station->runner.device.place;
+    station->argv[n++] = station->place;
     if (!options->guards) {
         station->argv[n++] = "--guards";
         station->argv[n++] = "off";
     }
+    snprintf(station->place, sizeof station->place, "%s", device->place);
     station->runner.device = *device;
     station->runner.argv = station->argv;
-    station->opened = et_runner_start(&station->runner, options->timeout_s, &station->why);
+    station->opened = et_runner_start(&station->runner, timeout_of(options, device), &station->why);
 }
 
 /* All devices wanted, opened; *report what the port looked at. */
@@ -690,7 +713,7 @@ static enum et_status open_stations(struct context *context, char **report, stru
     const char *const argv[] = {options->program, "worker", "--port", options->port, "--list", NULL};
     struct et_device *devices = NULL;
     int count = 0;
-    enum et_status status = et_devices_list(argv, options->timeout_s, &devices, &count, report, error);
+    enum et_status status = et_devices_list(argv, ET_HELLO_S, &devices, &count, report, error);
     if (status == ET_OK)
         context->stations = et_alloc((size_t)count, sizeof *context->stations, error);
     if (!context->stations)
@@ -798,5 +821,5 @@ done:
     et_free(context.stations);
     et_free(drivers);
     et_known_free(&context.known);
-    return code;
+    return *stop ? 128 + *stop : code;
 }

@@ -74,8 +74,6 @@ static const struct member facts_members[] = {
     {.key = NULL},
 };
 
-static const int64_t int_most = (INT64_C(1) << 53) - 1; /* exact in JSON */
-
 static void add_member(struct et_text *text, const struct member *m, const void *from)
 {
     int32_t small;
@@ -91,7 +89,7 @@ static void add_member(struct et_text *text, const struct member *m, const void 
         break;
     case LONG:
         memcpy(&whole, from, sizeof whole);
-        et_text_add(text, "%" PRId64, whole < 0 || whole > int_most ? int_most : whole);
+        et_text_add(text, "%" PRId64, whole < 0 || whole > ET_EXACT ? ET_EXACT : whole);
         break;
     case TRUTH:
         et_text_add(text, "%s", *(const bool *)from ? "true" : "false");
@@ -192,7 +190,7 @@ static enum et_status read_member(const struct et_json *json, const cJSON *node,
         *(int32_t *)to = (int32_t)whole;
         return status;
     case LONG:
-        status = et_json_int(json, node, m->key, 0, int_most, &whole, error);
+        status = et_json_int(json, node, m->key, 0, ET_EXACT, &whole, error);
         memcpy(to, &whole, sizeof whole);
         return status;
     case TRUTH:
@@ -226,19 +224,6 @@ static enum et_status read_members(const struct et_json *json, const cJSON *node
     return status;
 }
 
-/* All of these keys and no others. */
-static enum et_status exact_keys(const struct et_json *json, const cJSON *node, const char *what,
-                                 const char *const *keys, struct et_error *error)
-{
-    enum et_status status = et_json_object(json, node, what, error);
-    if (status == ET_OK)
-        status = et_json_keys(json, node, what, keys, error);
-    for (int i = 0; keys[i] && status == ET_OK; i++)
-        if (!et_json_get(node, keys[i]))
-            status = et_json_fail(json, node, error, "%s has no %s", what, keys[i]);
-    return status;
-}
-
 static enum et_status array_of(const struct et_json *json, const cJSON *node, const char *what, int n,
                                struct et_error *error)
 {
@@ -255,7 +240,7 @@ static enum et_status read_order(const struct et_json *json, const cJSON *node, 
                                  struct et_error *error)
 {
     static const char *const keys[] = {"name", "arg", NULL};
-    enum et_status status = exact_keys(json, node, "order", keys, error);
+    enum et_status status = et_json_exact(json, node, "order", keys, error);
     if (status == ET_OK)
         status =
             read_text(json, et_json_get(node, "name"), "name", order->name, sizeof order->name, false, error);
@@ -277,9 +262,9 @@ static enum et_status read_knobs(const struct et_json *json, const cJSON *node,
     const char *keys[ET_PARAMS + 1] = {NULL};
     for (int i = 0; i < et_field_count(variant->knobs); i++)
         keys[i] = variant->knobs[i].name;
-    enum et_status status = exact_keys(json, node, "knobs", keys, error);
+    enum et_status status = et_json_exact(json, node, "knobs", keys, error);
     for (int i = 0; keys[i] && status == ET_OK; i++)
-        status = et_json_int(json, et_json_get(node, keys[i]), keys[i], -int_most, int_most, &knob[i], error);
+        status = et_json_int(json, et_json_get(node, keys[i]), keys[i], -ET_EXACT, ET_EXACT, &knob[i], error);
     return status;
 }
 
@@ -289,13 +274,13 @@ static enum et_status read_claim(const struct et_json *json, const cJSON *node,
 {
     static const char *const keys[] = {"arith", "order", "scratch", "knobs", NULL};
     int64_t scratch = 0;
-    enum et_status status = exact_keys(json, node, "a claim", keys, error);
+    enum et_status status = et_json_exact(json, node, "a claim", keys, error);
     if (status == ET_OK)
         status = read_members(json, et_json_get(node, "arith"), "arith", arith_members, &claim->arith, error);
     if (status == ET_OK)
         status = read_order(json, et_json_get(node, "order"), &claim->order, error);
     if (status == ET_OK)
-        status = et_json_int(json, et_json_get(node, "scratch"), "scratch", 0, int_most, &scratch, error);
+        status = et_json_int(json, et_json_get(node, "scratch"), "scratch", 0, ET_EXACT, &scratch, error);
     if (status == ET_OK)
         status = read_knobs(json, et_json_get(node, "knobs"), variant, claim->knob, error);
     claim->scratch_bytes = (size_t)scratch;
@@ -320,7 +305,7 @@ static enum et_status read_ok(const struct et_json *json, const struct et_runner
 {
     static const char *const keys[] = {"status", "variant", "claims", "steps", "prepare_s", "step_s", NULL};
     const char *variant = NULL;
-    enum et_status status = exact_keys(json, json->root, "a reply", keys, error);
+    enum et_status status = et_json_exact(json, json->root, "a reply", keys, error);
     if (status != ET_OK)
         return status;
     const cJSON *name = et_json_get(json->root, "variant"), *claims = et_json_get(json->root, "claims");
@@ -380,7 +365,7 @@ static enum et_status read_kind(const struct et_json *json, enum et_reply_kind *
 static enum et_status read_trouble(const struct et_json *json, struct et_reply *reply, struct et_error *error)
 {
     static const char *const keys[] = {"status", "error", NULL};
-    enum et_status status = exact_keys(json, json->root, "a reply", keys, error);
+    enum et_status status = et_json_exact(json, json->root, "a reply", keys, error);
     if (status == ET_OK)
         status = read_text(json, et_json_get(json->root, "error"), "error", reply->error, sizeof reply->error,
                            true, error);
@@ -413,17 +398,19 @@ static enum et_status read_hello(const struct et_json *json, struct et_runner *r
     }
     int64_t protocol = 0;
     if (status == ET_OK)
-        status = exact_keys(json, json->root, "a hello", keys, error);
+        status = et_json_exact(json, json->root, "a hello", keys, error);
     if (status == ET_OK)
         status = et_json_int(json, et_json_get(json->root, "etalon"), "the protocol's number", ET_PROTOCOL,
                              ET_PROTOCOL, &protocol, error);
     if (status == ET_OK)
         status = read_text(json, et_json_get(json->root, "port"), "port", runner->port, sizeof runner->port,
                            true, error);
-    runner->device = (struct et_device){0};
+    struct et_device device = {.place = ""};
     if (status == ET_OK)
-        status = read_members(json, et_json_get(json->root, "device"), "device", device_members,
-                              &runner->device, error);
+        status =
+            read_members(json, et_json_get(json->root, "device"), "device", device_members, &device, error);
+    if (status == ET_OK)
+        runner->device = device;
     return status;
 }
 
@@ -665,8 +652,7 @@ static void add_ending(struct et_text *text, int status, const char *when)
         et_text_add(text, "the runner exited with status %d %s", WEXITSTATUS(status), when);
 }
 
-/* Describes what was heard instead of a message, and ends the child. `why` belongs to a LINE that was not
- * understood. */
+/* Describes what was heard instead of a message, and ends the child. why: of a LINE that made no sense. */
 static void give_up(struct et_runner *runner, enum heard heard, const struct et_error *why,
                     struct et_text *text)
 {
@@ -873,7 +859,7 @@ static enum et_status read_devices(const struct et_json *json, struct et_device 
 {
     static const char *const keys[] = {"devices", "report", NULL};
     const char *text = NULL;
-    enum et_status status = exact_keys(json, json->root, "the list", keys, error);
+    enum et_status status = et_json_exact(json, json->root, "the list", keys, error);
     const cJSON *list = status == ET_OK ? et_json_get(json->root, "devices") : NULL;
     if (status == ET_OK)
         status = et_json_array(json, list, "devices", error);

@@ -1,13 +1,14 @@
 /*
  * The judge's end of a runner: a child process that is sent one JSON line a job and answers with one.
  *
+ * hello    {"etalon": 1, "port": NAME, "device": {...et_device...}}, before any request; or
+ *          {"status": "lacking" | "error", "error": SENTENCE}, and it exits
  * request  {"job": FOLDER, "out": FOLDER, "variant": NAME, "knobs": {NAME: INT, ...}, "repeats": N}
- * reply    {"status": "ok", "variant": NAME, "claims": [{"arith": {...}, "order": {"name": S, "arg": [...]},
- *           "scratch": BYTES, "knobs": {...}}, ...one a step], "steps": [[{"ns": T, "guarded": B, "guards":
- * S, "inputs_kept": S, "kernels": S, "program": S}, ...one a repeat], ...], "prepare_s": T, "step_s": T} or
- * {"status": "refused" | "lacking" | "error", "error": SENTENCE} Before any request the runner says hello:
- * {"etalon": 1, "port": NAME, "device": {...et_device...}} or
- * {"status": "lacking" | "error", "error": SENTENCE} and exits.
+ * reply    {"status": "ok", "variant": NAME, "claims": [CLAIM, ...one a step],
+ *          "steps": [[FACTS, ...one a repeat], ...], "prepare_s": T, "step_s": T}; or
+ *          {"status": "refused" | "lacking" | "error", "error": SENTENCE}
+ * CLAIM    {"arith": {...}, "order": {"name": S, "arg": [...]}, "scratch": BYTES, "knobs": {...}}
+ * FACTS    {"ns": T, "guarded": B, "guards": S, "inputs_kept": S, "kernels": S, "program": S}
  *
  * Every key of a reply is required. Of the device only its name is: what is not said is not known.
  */
@@ -17,7 +18,7 @@
 #include "../ref/etalon_port.h"
 #include "json.h"
 
-enum { ET_PROTOCOL = 1 };
+enum { ET_PROTOCOL = 1, ET_HELLO_S = 60 };
 
 /* Zero-initialise and set argv. */
 struct et_runner {
@@ -27,7 +28,7 @@ struct et_runner {
     int log;                 /* a deleted file that takes its stderr; 0: none yet */
     struct et_text buffer;   /* what it said and was not yet read */
     char port[64];           /* from its hello */
-    struct et_device device; /* from its hello */
+    struct et_device device; /* from its last good hello */
     double hello_s;          /* its hello is due within that */
     double deadline;         /* CLOCK_MONOTONIC seconds; 0: nothing asked */
     double due_s;            /* what was given when it was asked */
@@ -67,7 +68,8 @@ enum et_status et_runner_ask(struct et_runner *runner, const struct et_request *
 /*
  * Waits at most wait_s for the reply. *done false: not yet. A crash, a hang beyond the deadline (the child is
  * killed) and an answer that is not the protocol's or another variant's are replies of kind ET_REPLY_ERROR
- * with what happened: signal, exit status, last lines of stderr. Fails only for want of memory.
+ * with what happened: signal, exit status, last lines of stderr. Fails where nothing was asked, and for want
+ * of memory.
  */
 enum et_status et_runner_poll(struct et_runner *runner, double wait_s, bool *done, struct et_reply *reply,
                               struct et_error *error);

@@ -265,12 +265,7 @@ static enum et_status read_tensor(const struct et_json *json, const cJSON *node,
                                   struct et_file_tensor *tensor, struct et_error *error)
 {
     static const char *const keys[] = {"dtype", "shape", "data_offsets", NULL};
-    enum et_status status = et_json_object(json, node, tensor->name, error);
-    if (status == ET_OK)
-        status = et_json_keys(json, node, tensor->name, keys, error);
-    for (int i = 0; status == ET_OK && keys[i]; i++)
-        if (!et_json_get(node, keys[i]))
-            status = et_json_fail(json, node, error, "%s has no %s", tensor->name, keys[i]);
+    enum et_status status = et_json_exact(json, node, tensor->name, keys, error);
     int64_t bits = 0, begin = 0, end = 0;
     if (status == ET_OK)
         status = read_type(json, et_json_get(node, "dtype"), tensor, &bits, error);

@@ -1,12 +1,12 @@
 /* Truth: oracle and replay values of the sampled units of one step, computed on threads. */
 #include "judge.h"
 
-#include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "../ref/rng.h"
+#include "parallel.h"
 
 _Static_assert(sizeof(struct et_arith) == 5 * sizeof(enum et_dtype) + 3 * sizeof(int32_t),
                "et_arith is compared as bytes: no padding");
@@ -119,84 +119,51 @@ static enum et_status make_room(const struct et_problem *problem, struct et_trut
     return all ? ET_OK : ET_FAILED;
 }
 
-/* What the workers share: they take units one by one. order -1: the oracle's values. */
+/* What the threads share. */
 struct share {
     const struct et_problem *problem;
     struct et_truth *truth;
-    int order;
-    _Atomic int64_t next;
+    char *scratch; /* scratch_bytes for each thread */
+    size_t scratch_bytes;
+    int order;             /* that is replayed */
+    atomic_bool refused;   /* there is no replay of it */
+    atomic_bool subnormal; /* its replay met one */
 };
 
-struct worker {
-    struct share *share;
-    void *scratch;
-    struct et_met met;
-    bool refused;
-    bool started;
-    pthread_t thread;
-};
-
-static void oracle_unit(const struct worker *worker, int64_t i)
+static void oracle_unit(void *context, int thread, int64_t i)
 {
-    const struct share *share = worker->share;
+    const struct share *share = context;
     struct et_truth *truth = share->truth;
     share->problem->op->oracle(share->problem, truth->unit[i], truth->ariths, truth->arith_count,
-                               worker->scratch, truth->value + truth->at[i],
+                               share->scratch + (size_t)thread * share->scratch_bytes,
+                               truth->value + truth->at[i],
                                truth->spread + truth->at[i] * truth->arith_count);
 }
 
-static void replay_unit(struct worker *worker, int64_t i)
+static void replay_unit(void *context, int thread, int64_t i)
 {
-    const struct share *share = worker->share;
+    struct share *share = context;
     struct et_truth *truth = share->truth;
+    if (atomic_load(&share->refused))
+        return;
     float *value = truth->replay + share->order * truth->at[truth->units] + truth->at[i];
     struct et_met met = {0};
-    const enum et_status status = share->problem->op->replay(
-        share->problem, &truth->orders[share->order], truth->unit[i], worker->scratch, value, &met, NULL);
-    worker->refused = status != ET_OK;
-    worker->met.subnormal |= met.subnormal;
+    if (share->problem->op->replay(share->problem, &truth->orders[share->order], truth->unit[i],
+                                   share->scratch + (size_t)thread * share->scratch_bytes, value, &met,
+                                   NULL) != ET_OK)
+        atomic_store(&share->refused, true);
+    if (met.subnormal)
+        atomic_store(&share->subnormal, true);
 }
 
-static void *work(void *arg)
+static void replay_order(struct share *share, int threads)
 {
-    struct worker *worker = arg;
-    for (;;) {
-        const int64_t i = atomic_fetch_add(&worker->share->next, 1);
-        if (i >= worker->share->truth->units || worker->refused)
-            return NULL;
-        if (worker->share->order < 0)
-            oracle_unit(worker, i);
-        else
-            replay_unit(worker, i);
-    }
-}
-
-/* This thread is a worker too, so a thread that can't be had costs time only. */
-static void work_all(struct share *share, struct worker *workers, int n)
-{
-    atomic_store(&share->next, 0);
-    for (int i = 0; i < n; i++) {
-        workers[i].share = share;
-        workers[i].started = i > 0 && pthread_create(&workers[i].thread, NULL, work, &workers[i]) == 0;
-    }
-    work(&workers[0]);
-    for (int i = 1; i < n; i++)
-        if (workers[i].started)
-            pthread_join(workers[i].thread, NULL);
-}
-
-static void replay_order(struct share *share, struct worker *workers, int n)
-{
-    for (int i = 0; i < n; i++) {
-        workers[i].met = (struct et_met){0};
-        workers[i].refused = false;
-    }
-    work_all(share, workers, n);
-    share->truth->replayed[share->order] = true;
-    for (int i = 0; i < n; i++) {
-        share->truth->replayed[share->order] &= !workers[i].refused;
-        share->truth->met[share->order].subnormal |= workers[i].met.subnormal;
-    }
+    struct et_truth *truth = share->truth;
+    atomic_store(&share->refused, false);
+    atomic_store(&share->subnormal, false);
+    et_parallel(threads, truth->units, replay_unit, share);
+    truth->replayed[share->order] = !atomic_load(&share->refused);
+    truth->met[share->order].subnormal = atomic_load(&share->subnormal);
 }
 
 struct stored {
@@ -222,8 +189,7 @@ static uint64_t hash_unit(const struct et_problem *problem, const struct et_trut
     return hash;
 }
 
-/* With one visible position, say, all heads of a group have one and the same output, and one rounding error.
- */
+/* With one visible position, say, all heads of a group have one and the same output and rounding error. */
 static enum et_status find_again(const struct et_problem *problem, struct et_truth *truth,
                                  struct et_error *error)
 {
@@ -242,27 +208,22 @@ static enum et_status find_again(const struct et_problem *problem, struct et_tru
 static enum et_status compute(const struct et_problem *problem, int threads, struct et_truth *truth,
                               struct et_error *error)
 {
+    struct share share = {.problem = problem, .truth = truth};
     const int n = threads < 1 ? 1 : threads;
-    /* Whole cache lines apart: each worker writes its own scratch all the time. */
-    const size_t scratch_bytes = (problem->op->work_bytes(problem) + 127) / 64 * 64;
-    struct worker *workers = et_alloc((size_t)n, sizeof *workers, error);
-    char *scratch = et_alloc((size_t)n, scratch_bytes, error);
-    const bool ready = workers && scratch;
-    if (ready) {
-        struct share share = {.problem = problem, .truth = truth, .order = -1};
-        for (int i = 0; i < n; i++)
-            workers[i].scratch = scratch + (size_t)i * scratch_bytes;
-        const double start = et_now();
-        work_all(&share, workers, n);
-        const double middle = et_now();
-        for (share.order = 0; share.order < truth->order_count; share.order++)
-            replay_order(&share, workers, n);
-        truth->oracle_s = middle - start;
-        truth->replay_s = et_now() - middle;
-    }
-    et_free(scratch);
-    et_free(workers);
-    return ready ? ET_OK : ET_FAILED;
+    /* Whole cache lines apart: each thread writes its own scratch all the time. */
+    share.scratch_bytes = (problem->op->work_bytes(problem) + 127) / 64 * 64;
+    share.scratch = et_alloc((size_t)n, share.scratch_bytes, error);
+    if (!share.scratch)
+        return ET_FAILED;
+    const double start = et_now();
+    et_parallel(n, truth->units, oracle_unit, &share);
+    const double middle = et_now();
+    for (share.order = 0; share.order < truth->order_count; share.order++)
+        replay_order(&share, n);
+    truth->oracle_s = middle - start;
+    truth->replay_s = et_now() - middle;
+    et_free(share.scratch);
+    return ET_OK;
 }
 
 enum et_status et_truth_make(const struct et_problem *problem, uint64_t seed, int64_t rows,

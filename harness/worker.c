@@ -116,8 +116,7 @@ static enum et_status read_knobs(struct work *work, const cJSON *node, struct et
         if (i < 0)
             return et_json_fail_key(&work->json, knob, error, "%s has no knob %s", work->variant->name,
                                     knob->string);
-        const int64_t most = (INT64_C(1) << 53) - 1;
-        status = et_json_int(&work->json, knob, knobs[i].name, -most, most, &work->asked[i], error);
+        status = et_json_int(&work->json, knob, knobs[i].name, -ET_EXACT, ET_EXACT, &work->asked[i], error);
         if (status == ET_OK)
             status = et_field_check(&knobs[i], (double)work->asked[i], error);
     }
@@ -132,10 +131,7 @@ static enum et_status read_request(struct work *work, const struct et_text *line
     struct et_json *json = &work->json;
     enum et_status status = et_json_parse("request", line->data ? line->data : "", line->length, json, error);
     if (status == ET_OK)
-        status = et_json_keys(json, json->root, "a request", keys, error);
-    for (int i = 0; keys[i] && status == ET_OK; i++)
-        if (!et_json_get(json->root, keys[i]))
-            status = et_json_fail(json, json->root, error, "a request has no %s", keys[i]);
+        status = et_json_exact(json, json->root, "a request", keys, error);
     if (status == ET_OK)
         status = et_json_string(json, et_json_get(json->root, "job"), "job", &folder, error);
     if (status == ET_OK)

@@ -105,6 +105,7 @@ static const struct {
     CODE(CL_INVALID_COMPILER_OPTIONS),
     CODE(CL_INVALID_LINKER_OPTIONS),
     {-1001, "CL_PLATFORM_NOT_FOUND_KHR"},
+    {-9999, "NVIDIA: illegal read or write to a buffer"},
 #undef CODE
 };
 

@@ -180,7 +180,9 @@ int et_device_list(struct et_device *dst, int n, char *report, size_t report_byt
     struct et_cl cl;
     cl_platform_id id[MOST];
     cl_uint platforms = 0;
-    enum et_status status = et_cl_open(&cl, &error);
+    enum et_status status = et_driver_environment(&error);
+    if (status == ET_OK)
+        status = et_cl_open(&cl, &error);
     if (status == ET_OK)
         status = platforms_of(&cl, id, &platforms, &error);
     if (status != ET_OK)

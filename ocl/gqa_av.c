@@ -53,15 +53,14 @@ static enum et_status resolve_gqa(const struct et_problem *problem, const struct
     (void)asked;
     const struct et_gqa_av *p = problem->params;
     if (p->q_heads % p->kv_heads != 0)
-        return et_fail(
-            why, ET_REFUSED,
-            "gqa: q_heads = %lld over kv_heads = %lld is a group of %.4g, must be whole and at most %d",
-            (long long)p->q_heads, (long long)p->kv_heads, (double)p->q_heads / (double)p->kv_heads,
-            MOST_GROUP);
+        return et_fail(why, ET_REFUSED,
+                       "q_heads = %lld over kv_heads = %lld is a group of %.4g, must be whole and at most %d",
+                       (long long)p->q_heads, (long long)p->kv_heads,
+                       (double)p->q_heads / (double)p->kv_heads, MOST_GROUP);
     const int64_t group = p->q_heads / p->kv_heads;
     if (group > MOST_GROUP)
         return et_fail(why, ET_REFUSED,
-                       "gqa: q_heads = %lld over kv_heads = %lld is a group of %lld, must be at most %d",
+                       "q_heads = %lld over kv_heads = %lld is a group of %lld, must be at most %d",
                        (long long)p->q_heads, (long long)p->kv_heads, (long long)group, MOST_GROUP);
     return resolve(problem, device, group, claim, why);
 }

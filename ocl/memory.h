@@ -1,5 +1,4 @@
-/* The one allocator of ocl/ and harness/: every failure is a sentence, so that any of them can be made to
- * happen. */
+/* The one allocator of ocl/ and harness/: every failure is a sentence, and any can be made to happen. */
 #ifndef ET_OCL_MEMORY_H
 #define ET_OCL_MEMORY_H
 
@@ -8,8 +7,10 @@
 
 #include "../ref/etalon.h"
 
-/* count * size zeroed bytes (never NULL for 0), or NULL with the sentence in error (which may be NULL). Free
- * with et_free. */
+/*
+ * count * size zeroed bytes (never NULL for 0), or NULL with the sentence in error (which may be NULL). Free
+ * with et_free.
+ */
 void *et_alloc(size_t count, size_t size, struct et_error *error);
 /* Resizes to count * size bytes, keeping what fits; on failure returns NULL and leaves p as it was. */
 void *et_resize(void *p, size_t count, size_t size, struct et_error *error);

@@ -64,8 +64,7 @@ static size_t data_count(const struct state *s, int b, int i)
 
 /* Buffers. */
 
-/* At least 4096 bytes and one row of any step; a multiple of 4096, so that guards leave alignment as it is.
- */
+/* At least 4096 bytes and one row of any step; a multiple of 4096, which keeps alignment as it is. */
 static size_t guard_count(const struct state *s, int b)
 {
     size_t bytes = GUARD_BYTES;
@@ -139,14 +138,6 @@ static struct region region(const struct state *s, int b, int i, int repeat, int
     return middle;
 }
 
-/* A NaN of the type with random sign and payload, as far as the type has them. */
-static uint32_t random_nan(enum et_dtype dtype, uint32_t random)
-{
-    const struct et_format *f = et_format(dtype);
-    const uint32_t payload = (f->nan & (~f->nan + 1)) - 1;
-    return f->signed_zero ? f->nan | (random & (f->sign | payload)) : f->nan;
-}
-
 /* The bytes that elements [at, at + n) of the region hold: its own data, or made in s->expected. */
 static const unsigned char *content(const struct state *s, const struct buffer *buffer,
                                     const struct region *region, size_t at, size_t n)
@@ -157,7 +148,7 @@ static const unsigned char *content(const struct state *s, const struct buffer *
     for (size_t k = 0; k < n; k++) {
         const uint32_t bits = region->content == POISON
                                   ? region->poison
-                                  : random_nan(buffer->dtype, et_word(&stream, region->first + at + k, 0));
+                                  : et_nan(buffer->dtype, et_word(&stream, region->first + at + k, 0));
         et_store(buffer->dtype, s->expected, (int64_t)k, bits);
     }
     return s->expected;

@@ -39,8 +39,7 @@ static const uint32_t special[] = {
     0x00000000, 0x80000000, 0x7f800000, 0xff800000, 0x7fc00000, 0x3f800000, 0xbf800000, 0x7f7fffff,
 };
 
-/* Three operands that leave sums and products normal; one in eight vectors has a 0, Inf, NaN, 1 or FLT_MAX.
- */
+/* Operands that leave sums and products normal; one vector in eight has a 0, Inf, NaN, +-1 or FLT_MAX. */
 static struct vector ordinary(const uint32_t *w)
 {
     struct vector v = {normal(w[0], w[3], -30, 30), normal(w[1], w[3] >> 8, -30, 30),
@@ -69,8 +68,7 @@ static struct vector cancelling(const uint32_t *w)
     return v;
 }
 
-/* The product, odd * odd of 25 bits, is midway between two floats; c, too small for a double's sum, decides.
- */
+/* An odd product of 25 bits is midway between two floats; c, too small for a double's sum, decides. */
 static struct vector doubly_rounded(const uint32_t *w)
 {
     const float a = (float)(3072 | (w[0] & 1023) | 1), b = (float)(6144 | (w[1] & 2047) | 1);
@@ -141,8 +139,7 @@ static struct vector pair(const uint32_t *w)
     return v;
 }
 
-static const struct class
-{
+static const struct vector_class {
     const char *name; /* classes of one name stand together */
     bool subnormal;
     enum operation operation;

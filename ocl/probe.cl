@@ -1,6 +1,6 @@
 /*
  * What the device's arithmetic does: out[i] = the bits of one operation on the bits a[i], b[i], c[i].
- * One item a vector; no local memory. Operations are numbered as in device.c.
+ * One item a vector; no local memory. Operations are numbered as in probe.c.
  */
 #pragma OPENCL FP_CONTRACT OFF
 

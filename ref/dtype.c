@@ -246,6 +246,14 @@ bool et_is_nan(enum et_dtype dtype, uint32_t bits)
     return is_nan(&formats[dtype], bits);
 }
 
+/* The payload is what lies below the lowest bit of nan, the quiet bit; a type without -0 has one NaN. */
+uint32_t et_nan(enum et_dtype dtype, uint32_t pattern)
+{
+    const struct et_format *f = &formats[dtype];
+    const uint32_t payload = (f->nan & (~f->nan + 1)) - 1;
+    return f->signed_zero ? f->nan | (pattern & (f->sign | payload)) : f->nan;
+}
+
 uint32_t et_canonical(enum et_dtype dtype, uint32_t bits)
 {
     return is_nan(&formats[dtype], bits) ? formats[dtype].nan : bits;

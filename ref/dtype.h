@@ -51,6 +51,9 @@ void et_store(enum et_dtype dtype, void *base, int64_t i, uint32_t bits);
 
 bool et_is_nan(enum et_dtype dtype, uint32_t bits);
 
+/* A quiet NaN with the sign and the payload of pattern's low bits, as far as the type has them. */
+uint32_t et_nan(enum et_dtype dtype, uint32_t pattern);
+
 /* `bits`, or the format's nan for any NaN. */
 uint32_t et_canonical(enum et_dtype dtype, uint32_t bits);
 
@@ -58,8 +61,7 @@ uint32_t et_canonical(enum et_dtype dtype, uint32_t bits);
  * anything below it, in the highest for anything above it, Inf and NaN included. */
 double et_half_ulp(enum et_dtype dtype, double magnitude);
 
-/* The magnitude at and above which a value is stored as Inf, or as max where the type has no Inf: max + half
- * an ulp. */
+/* max + half an ulp: at and above it a magnitude is stored as Inf, or as max where the type has no Inf. */
 double et_overflow(enum et_dtype dtype);
 
 #endif

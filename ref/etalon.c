@@ -29,8 +29,7 @@ const struct et_operator *et_operator_named(const char *name)
     return NULL;
 }
 
-/* ---- Params
- * ---------------------------------------------------------------------------------------------------- */
+/* ---- Params ---- */
 
 int et_field_count(const struct et_field *fields)
 {
@@ -74,23 +73,31 @@ void et_param_set(const struct et_field *field, void *params, double value)
         memcpy(at, &integer, sizeof integer);
 }
 
+/* Truths and names have a range of their own. */
+static double most_of(const struct et_field *field)
+{
+    int64_t names = 0;
+    while (field->kind == ET_NAME && field->names[names])
+        names++;
+    return field->kind == ET_BOOL ? 1 : field->kind == ET_NAME ? (double)(names - 1) : field->max;
+}
+
 enum et_status et_field_check(const struct et_field *field, double value, struct et_error *error)
 {
     if (field->kind == ET_REAL && isnan(value))
         return et_fail(error, ET_REFUSED, "%s is nan, must be a number", field->name);
     if (field->kind != ET_REAL && value != floor(value))
         return et_fail(error, ET_REFUSED, "%s is %.17g, must be a whole number", field->name, value);
-    if (value < field->min)
-        return et_fail(error, ET_REFUSED, "%s is %.17g, must be at least %.17g", field->name, value,
-                       field->min);
-    if (value > field->max)
-        return et_fail(error, ET_REFUSED, "%s is %.17g, must be at most %.17g", field->name, value,
-                       field->max);
+    const double min = field->kind == ET_INT || field->kind == ET_REAL ? field->min : 0;
+    const double max = most_of(field);
+    if (value < min)
+        return et_fail(error, ET_REFUSED, "%s is %.17g, must be at least %.17g", field->name, value, min);
+    if (value > max)
+        return et_fail(error, ET_REFUSED, "%s is %.17g, must be at most %.17g", field->name, value, max);
     return ET_OK;
 }
 
-/* ---- Tensors
- * ---------------------------------------------------------------------------------------------------- */
+/* ---- Tensors ---- */
 
 int et_tensor_count_of(const struct et_operator *op)
 {
@@ -153,8 +160,7 @@ bool et_tensor_pack(struct et_tensor *tensor)
     return true;
 }
 
-/* ---- Fills
- * ------------------------------------------------------------------------------------------------------ */
+/* ---- Fills ---- */
 
 static const struct {
     const char *name;

@@ -43,8 +43,7 @@ struct et_error {
 enum et_status et_fail(struct et_error *error, enum et_status status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* ---- Params and knobs: one kind of table for both
- * -------------------------------------------------------------- */
+/* ---- Params and knobs: one kind of table for both ---- */
 
 enum et_kind {
     ET_INT,  /* int64_t */
@@ -63,8 +62,8 @@ enum et_parallel {
 struct et_field {
     const char *name;
     enum et_kind kind;
-    size_t offset; /* into the params struct; unused for knobs, which are an array */
-    double min, max;
+    size_t offset;            /* into the params struct; unused for knobs, which are an array */
+    double min, max;          /* of ET_INT and ET_REAL */
     double fallback;          /* the default, unless required or same_as */
     bool required;            /* there is no default */
     const char *same_as;      /* the default is that field's value */
@@ -74,8 +73,7 @@ struct et_field {
     const char *doc;
 };
 
-/* ---- Tensors
- * ---------------------------------------------------------------------------------------------------- */
+/* ---- Tensors ---- */
 
 enum et_role { ET_INPUT, ET_OUTPUT };
 
@@ -105,8 +103,8 @@ struct et_tensor {
 
 int64_t et_tensor_count(const struct et_tensor *tensor); /* elements of the normative shape */
 int64_t et_tensor_rows(const struct et_tensor *tensor);  /* count / innermost size; 0 when empty */
-/* Place, in elements from data, of the first element of row i (rows in row-major order of the outer
- * dimensions). */
+/* Place, in elements from data, of row's first element; rows are in row-major order of the outer dimensions.
+ */
 int64_t et_row_at(const struct et_tensor *tensor, int64_t row);
 /* Row-major strides without padding. Fails (returns false) when a product leaves int64_t or size_t. */
 bool et_tensor_pack(struct et_tensor *tensor);
@@ -131,8 +129,7 @@ struct et_unit {
     int64_t at, step, count; /* elements of the normative shape, row-major */
 };
 
-/* ---- Arithmetic that a port declares: every field is a term of docs/checks.md
- * -------------------------------------- */
+/* ---- Arithmetic that a port declares: every field is a term of docs/checks.md ---- */
 
 struct et_arith {
     enum et_dtype query;   /* what the query operand is rounded to before products */
@@ -159,8 +156,7 @@ struct et_spread {
     double worst;    /* bound for any data */
 };
 
-/* ---- Fills
- * ------------------------------------------------------------------------------------------------------ */
+/* ---- Fills ---- */
 
 enum et_fill_kind {
     ET_FILL_NORMAL,
@@ -184,8 +180,7 @@ bool et_fill_is_iid(enum et_fill_kind kind);
 /* The plain form of every fill: n values of the tensor called name from element `at` on. */
 void et_fill_values(const struct et_fill *fill, const char *name, int64_t at, int64_t n, float *dst);
 
-/* ---- Operators
- * ---------------------------------------------------------------------------------------------------- */
+/* ---- Operators ---- */
 
 /* Bytes that each tensor moves once, and the flops, of one step: the denominators of a roofline. */
 struct et_cost {
@@ -220,8 +215,7 @@ struct et_operator {
     int64_t (*units)(const struct et_problem *problem);
     struct et_unit (*unit)(const struct et_problem *problem, int64_t i);
 
-    /* Units that sampling must never leave out; writes at most n of them, in increasing order, returns how
-     * many. */
+    /* Units that sampling must never leave out: writes at most n, increasing, and returns how many. */
     int64_t (*edges)(const struct et_problem *problem, int64_t n, int64_t *dst);
 
     /* Bytes of scratch that one call of oracle or replay needs. */
@@ -262,8 +256,7 @@ void et_param_set(const struct et_field *field, void *params, double value);
  */
 enum et_status et_field_check(const struct et_field *field, double value, struct et_error *error);
 
-/* ---- Params of each operator
- * ---------------------------------------------------------------------------------------- */
+/* ---- Params of each operator ---- */
 
 /* Grouped-query attention value product (decode). Source: pytorch/executorch#21063. See gqa_av.c. */
 struct et_gqa_av {

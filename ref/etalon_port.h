@@ -10,8 +10,7 @@
 
 #include "etalon.h"
 
-/* The only source of limits: dispatch and its tests need no hardware. Zero-initialised means "nothing known".
- */
+/* The only source of limits: dispatch and its tests need no hardware. All zero: nothing is known. */
 struct et_device {
     char place[16]; /* "P:D": platform and device number */
     char name[128], vendor[128], version[128], driver[128], platform[128];

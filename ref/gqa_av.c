@@ -25,7 +25,7 @@ static const struct et_field params[] = {
     {.name = "q_heads",
      .offset = AT(q_heads),
      .min = 1,
-     .max = 65536,
+     .max = 65535,
      .required = true,
      .model_key = "q_heads",
      .parallel = ET_DIVIDED,
@@ -33,7 +33,7 @@ static const struct et_field params[] = {
     {.name = "kv_heads",
      .offset = AT(kv_heads),
      .min = 1,
-     .max = 65536,
+     .max = 65535,
      .required = true,
      .model_key = "kv_heads",
      .parallel = ET_REPLICATED,
@@ -212,8 +212,7 @@ static size_t work_bytes(const struct et_problem *problem)
            (size_t)align4(p->context) * sizeof(float);
 }
 
-/* Terms below half a unit of the running sum change nothing: tolerances for accumulators narrower than f32.
- */
+/* Terms below half a unit of the running sum change nothing: for accumulators narrower than f32. */
 static double stagnant(const struct et_problem *problem, const float *w, int64_t h, int64_t d, double least)
 {
     const struct et_gqa_av *p = problem->params;
@@ -232,8 +231,8 @@ static double square(double x)
     return x * x;
 }
 
-/* docs/checks.md, "One dot product": n roundings of running sums of size |ref| plus a random walk of the
- * terms. */
+/* docs/operators/gqa_av.md, "Tolerance": n roundings of sums no larger than |ref| and a walk over the terms.
+ */
 static struct et_spread spread_of(const struct et_arith *arith, double n, double ref, double squares,
                                   double sizes)
 {

@@ -22,8 +22,5 @@ const struct et_variant *et_variant_named(const struct et_port *port, const char
  */
 uint32_t et_poison(enum et_dtype dtype, int repeat)
 {
-    const struct et_format *f = et_format(dtype);
-    const uint32_t pattern = repeat % 2 == 0 ? 0x2aaa2a2a : 0xd555d5d5;
-    const uint32_t payload = (f->nan & (~f->nan + 1)) - 1;
-    return f->signed_zero ? f->nan | (pattern & (f->sign | payload)) : f->nan;
+    return et_nan(dtype, repeat % 2 == 0 ? 0x2aaa2a2a : 0xd555d5d5);
 }

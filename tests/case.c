@@ -7,7 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "../harness/case.h"
+#include "../harness/plan.h"
 #include "suite.h"
 
 /* ---- A port of two variants ---- */
@@ -20,8 +20,18 @@ static const struct et_field knobs[] = {
     {.name = "wide", .kind = ET_BOOL},
     {.name = NULL},
 };
-static const struct et_variant plain = {.op = "gqa_av", .name = "plain", .knobs = no_knobs};
-static const struct et_variant tuned = {.op = "gqa_av", .name = "tuned", .knobs = knobs};
+
+static enum et_status resolve(const struct et_problem *problem, const struct et_device *device,
+                              const int64_t *asked, struct et_claim *claim, struct et_error *why)
+{
+    (void)problem, (void)device, (void)asked, (void)why;
+    *claim = (struct et_claim){.scratch_bytes = 0};
+    return ET_OK;
+}
+
+static const struct et_variant plain = {
+    .op = "gqa_av", .name = "plain", .knobs = no_knobs, .resolve = resolve};
+static const struct et_variant tuned = {.op = "gqa_av", .name = "tuned", .knobs = knobs, .resolve = resolve};
 static const struct et_variant elsewhere = {.op = "skinny_gemm", .name = "sml", .knobs = no_knobs};
 static const struct et_variant *const variants[] = {&plain, &tuned, &elsewhere, NULL};
 static const struct et_port port = {.name = "fake", .variants = variants};
@@ -831,6 +841,42 @@ START_TEST(lists_of_knobs_expand_and_are_named)
 }
 END_TEST
 
+START_TEST(truths_and_names_of_fields_have_their_own_range)
+{
+    for (int i = 1; i <= 2; i++) {
+        ck_assert_int_eq(et_field_check(&knobs[i], 0, &error), ET_OK);
+        ck_assert_int_eq(et_field_check(&knobs[i], 1, &error), ET_OK);
+        ck_assert_int_eq(et_field_check(&knobs[i], -1, &error), ET_REFUSED);
+        ck_assert_int_eq(et_field_check(&knobs[i], 2, &error), ET_REFUSED);
+    }
+    ck_assert_str_eq(error.text, "wide is 2, must be at most 1");
+}
+END_TEST
+
+/* What stands in an id is what --variant takes, so that a reproduce line reproduces. */
+START_TEST(a_variant_of_the_command_line_is_written_as_ids_have_it)
+{
+    static const char *const texts[] = {"tuned:lanes=64,tail=subgroup,wide=true", "tuned:wide=false",
+                                        "tuned:wide=1", "tuned:wide=truer", "tuned:lanes=true"};
+    char path[100];
+    path_of("t.json", path, sizeof path);
+    write_file("t.json", CASE("'note':''"), strlen(CASE("'note':''")));
+    for (int i = 0; i < 5; i++) {
+        const char *target = path, *variant = texts[i];
+        const struct et_options options = {
+            .targets = {&target, 1}, .variants = {&variant, 1}, .shard = 1, .shards = 1, .cases = folder};
+        struct et_plan plan;
+        ck_assert_int_eq(et_plan_make(&options, &port, &plan, &error), i < 2 ? ET_OK : ET_INVALID);
+        if (i < 2) {
+            ck_assert_int_eq(plan.count, 1);
+            ck_assert_str_eq(strrchr(plan.runs[0].id, '/') + 1, texts[i]);
+        }
+        et_plan_free(&plan);
+    }
+    ck_assert_str_eq(error.text, "--variant tuned:lanes=true: \"true\" is no value of knob lanes");
+}
+END_TEST
+
 START_TEST(models_are_listed_in_order)
 {
     const char *name = NULL, *source = NULL;
@@ -943,6 +989,8 @@ Suite *et_suite(void)
     tcase_add_test(all, everything_else_is_read);
     tcase_add_test(all, checks_add_to_the_defaults_one_by_one);
     tcase_add_test(all, lists_of_knobs_expand_and_are_named);
+    tcase_add_test(all, truths_and_names_of_fields_have_their_own_range);
+    tcase_add_test(all, a_variant_of_the_command_line_is_written_as_ids_have_it);
     tcase_add_test(all, models_are_listed_in_order);
     tcase_add_test(all, globs_cross_slashes);
     tcase_add_test(all, tiers_have_names);

@@ -353,6 +353,18 @@ START_TEST(every_nan_is_stored_as_the_types_one_nan)
 }
 END_TEST
 
+/* The quiet bit always; of a pattern the sign and the bits below the quiet one. */
+START_TEST(a_nan_takes_the_payload_that_its_type_has_room_for)
+{
+    static const uint32_t want[ET_DTYPES][2] = {
+        [ET_F32] = {0x7fc00000, 0xffffffff}, [ET_F16] = {0x7e00, 0xffff},    [ET_BF16] = {0x7fc0, 0xffff},
+        [ET_F8E4M3FN] = {0x7f, 0xff},        [ET_F8E4M3FNUZ] = {0x80, 0x80},
+    };
+    ck_assert_uint_eq(et_nan((enum et_dtype)_i, 0), want[_i][0]);
+    ck_assert_uint_eq(et_nan((enum et_dtype)_i, 0xffffffff), want[_i][1]);
+}
+END_TEST
+
 START_TEST(widening_keeps_sign_and_payload_of_a_16_bit_nan)
 {
     ck_assert_uint_eq(float_bits(et_widen(ET_F16, 0xfe01)), 0xffc02000);
@@ -444,6 +456,7 @@ Suite *et_suite(void)
     tcase_add_loop_test(each, every_other_pattern_is_inf_or_nan, 0, LAYOUTS);
     tcase_add_loop_test(each, midpoints_round_to_even_and_their_neighbours_to_nearest, 0, LAYOUTS);
     tcase_add_loop_test(each, random_doubles_round_to_nearest, 0, LAYOUTS);
+    tcase_add_loop_test(each, a_nan_takes_the_payload_that_its_type_has_room_for, 0, ET_DTYPES);
     tcase_add_loop_test(each, arrays_convert_as_their_elements_do, 0, LAYOUTS);
     tcase_add_loop_test(each, half_ulp_is_half_the_gap_to_the_next_value_up, 0, LAYOUTS);
     suite_add_tcase(suite, each);

@@ -84,7 +84,7 @@ START_TEST(a_refused_shape_names_field_value_and_limit)
         {{1, 1, 0, 1, 1, 1}, "head_dim is 0, must be at least 1"},
         {{1, 1, 1, 0, 1, 1}, "query_length is 0, must be at least 1"},
         {{1, 1, 1, 1, -1, 1}, "context is -1, must be at least 0"},
-        {{65537, 1, 1, 1, 1, 1}, "q_heads is 65537, must be at most 65536"},
+        {{65536, 1, 1, 1, 1, 1}, "q_heads is 65536, must be at most 65535"},
         {{1, 1, 1, 1, 9, 5}, "capacity is 5, below context = 9"},
     };
     for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {

@@ -661,7 +661,7 @@ static const struct {
     {"\"capacity\": 8", "\"capacity\": 5", "capacity is 5, below context = 6"},
     {"\"capacity\": 8", "\"capacity\": 9", "the size of v is not what the params make it"},
     {"\"capacity\": 8", "\"capacity\": 9007199254740991", "the size of v is not"},
-    {"\"kv_heads\": 2, \"head_dim\": 5", "\"kv_heads\": 65536, \"head_dim\": 65536", "the size of v is not"},
+    {"\"kv_heads\": 2, \"head_dim\": 5", "\"kv_heads\": 65535, \"head_dim\": 65536", "the size of v is not"},
     {"\"capacity\": 8}", "\"capacity\": 9007199254740991}, \"y\": 0", "\"y\""},
     {"\"w\": {", "\"ww\": {", "ww"},
     {"\"w\": {", "\"w\": 3, \"v2\": {", "v2"},
@@ -710,17 +710,17 @@ END_TEST
 
 START_TEST(strides_whose_products_wrap_are_beyond_the_buffer)
 {
-    /* 65535 * 2^52 = 2^68 - 2^52, which is -2^52 modulo 2^64: before the buffer's end, if it wrapped. */
+    /* 65534 * 2^52 = 2^68 - 2^53, which is -2^53 modulo 2^64: before the buffer's end, if it wrapped. */
     struct et_job job;
     struct et_error error = {.text = ""};
     write_text("a/job.json",
-               "{\"format\": 1, \"operator\": \"gqa_av\", \"steps\": [{\"params\": {\"q_heads\": 65536, "
+               "{\"format\": 1, \"operator\": \"gqa_av\", \"steps\": [{\"params\": {\"q_heads\": 65535, "
                "\"kv_heads\": 1, \"head_dim\": 1, \"query_length\": 1, \"context\": 1, \"capacity\": 1}, "
-               "\"tensors\": {\"w\": {\"role\": \"input\", \"dtype\": \"f32\", \"size\": [65536, 4, 4], "
+               "\"tensors\": {\"w\": {\"role\": \"input\", \"dtype\": \"f32\", \"size\": [65535, 4, 4], "
                "\"stride\": [4503599627370496, 4, 1], \"offset\": 0, \"elements\": 1}, "
                "\"v\": {\"role\": \"input\", \"dtype\": \"f32\", \"size\": [1, 1, 1], \"stride\": [1, 1, 1], "
                "\"offset\": 0, \"elements\": 1}, \"out\": {\"role\": \"output\", \"dtype\": \"f32\", "
-               "\"size\": [1, 65536, 1], \"stride\": [65536, 1, 1], \"offset\": 0, \"elements\": 65536}}}]}");
+               "\"size\": [1, 65535, 1], \"stride\": [65535, 1, 1], \"offset\": 0, \"elements\": 65535}}}]}");
     ck_assert_int_eq(et_job_read("a", &job, &error), ET_INVALID);
     ck_assert_msg(strstr(error.text, "w reaches beyond its 1 elements"), "%s", error.text);
 }

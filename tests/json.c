@@ -14,8 +14,7 @@ static enum et_status parse(const char *text, struct et_json *json, struct et_er
     return et_json_parse("t", text, strlen(text), json, error);
 }
 
-/* ---- What is not JSON
- * ------------------------------------------------------------------------------------------- */
+/* ---- What is not JSON ---- */
 
 struct refused {
     const char *text, *sentence;
@@ -119,8 +118,7 @@ START_TEST(sixty_four_levels_are_read_and_one_more_is_not)
 }
 END_TEST
 
-/* ---- What is
- * ------------------------------------------------------------------------------------------------------ */
+/* ---- What is ---- */
 
 START_TEST(every_value_and_key_has_its_place)
 {
@@ -207,8 +205,7 @@ START_TEST(what_cannot_be_read_is_named_in_one_sentence)
 }
 END_TEST
 
-/* ---- Typed readers
- * ------------------------------------------------------------------------------------------------- */
+/* ---- Typed readers ---- */
 
 static const struct {
     const char *text;
@@ -356,9 +353,7 @@ START_TEST(nearest_counts_edits_and_keeps_the_first_of_equals)
 }
 END_TEST
 
-/* ---- Writers
- * ---------------------------------------------------------------------------------------------------------
- */
+/* ---- Writers ---- */
 
 START_TEST(numbers_are_written_short_and_come_back)
 {
@@ -414,8 +409,7 @@ START_TEST(strings_are_written_as_json_whatever_they_hold)
 }
 END_TEST
 
-/* ---- Any text
- * -------------------------------------------------------------------------------------------------------- */
+/* ---- Any text ---- */
 
 static const char whole[] = "{\"a\": [1, -2.5e-3, true, null, \"x\\u00e9\\ud83d\\ude00\xe2\x82\xac\"],\n"
                             " \"b\": {\"c\": {}, \"d\": [], \"e\": \"\\n\"}, \"f\": 0.125}";

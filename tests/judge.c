@@ -179,6 +179,19 @@ START_TEST(gain_has_nothing_to_say_where_every_reference_is_zero)
 }
 END_TEST
 
+START_TEST(a_bound_that_is_infinite_does_not_hold_but_is_skipped)
+{
+    struct judged j;
+    open_made_up(&j, ET_F32, ET_FILL_RAMP, 0.25, (struct et_spread){.worst = INFINITY});
+    judged_verdict(&j);
+    ck_assert_int_eq(find(&j, ET_CHECK_BOUND)->outcome, ET_SKIPPED);
+    judged_put(&j, AT, NAN);
+    judged_verdict(&j);
+    ck_assert_int_eq(find(&j, ET_CHECK_BOUND)->outcome, ET_BROKEN);
+    judged_close(&j);
+}
+END_TEST
+
 /*
  * ref 1/4, worst 2^-10: 3u|ref| is 0.75 * 2^-24, half a unit in [1/4, 1/2) is 2^-26, so the tolerance is
  * 2^-10 + 2^-24. Neighbours are 2^-25 apart there.
@@ -943,6 +956,7 @@ Suite *et_suite(void)
     tcase_add_test(t, zeros_for_a_zero_reference_pass);
     tcase_add_test(t, a_zero_reference_allows_no_error_energy);
     tcase_add_test(t, gain_has_nothing_to_say_where_every_reference_is_zero);
+    tcase_add_test(t, a_bound_that_is_infinite_does_not_hold_but_is_skipped);
     tcase_add_test(t, the_tolerance_itself_holds_and_one_unit_more_breaks);
     tcase_add_test(t, half_a_unit_of_the_output_type_holds_and_three_halves_break);
     tcase_add_test(t, the_store_is_of_what_the_kernel_may_have_had);

@@ -596,6 +596,18 @@ START_TEST(a_hello_that_is_none_is_one_sentence)
 }
 END_TEST
 
+START_TEST(a_hello_that_is_none_leaves_the_device_as_it_was)
+{
+    struct et_runner runner = {.argv = script, .device = {.place = "0:1", .name = "before"}};
+    struct et_error error = {.text = ""};
+    write_text("runner.sh", hellos[_i].text);
+    ck_assert_int_ne(et_runner_start(&runner, strstr(hellos[_i].text, "sleep") ? 0.3 : 10, &error), ET_OK);
+    ck_assert_str_eq(runner.device.name, "before");
+    ck_assert_str_eq(runner.device.place, "0:1");
+    et_runner_stop(&runner, NULL);
+}
+END_TEST
+
 START_TEST(a_program_that_is_not_there_is_named)
 {
     static const char *const nothing[] = {"./no-such-program", NULL};
@@ -913,6 +925,8 @@ Suite *et_suite(void)
     tcase_add_test(tests, a_child_that_went_away_or_speaks_unasked_is_replaced_before_it_is_asked);
     tcase_add_test(tests, a_child_that_ends_before_it_reads_is_an_error_and_no_signal);
     tcase_add_loop_test(tests, a_hello_that_is_none_is_one_sentence, 0, sizeof hellos / sizeof *hellos);
+    tcase_add_loop_test(tests, a_hello_that_is_none_leaves_the_device_as_it_was, 0,
+                        sizeof hellos / sizeof *hellos);
     tcase_add_test(tests, a_program_that_is_not_there_is_named);
     tcase_add_test(tests, a_worker_introduces_its_device);
     tcase_add_test(tests, a_worker_answers_with_every_bit_of_its_claims_and_facts);
