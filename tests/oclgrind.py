@@ -27,7 +27,7 @@ def run(driver, results, *options, **extra):
 def oclgrind(folder, *options):
     """The smoke tier, and the text of each runner's log."""
     folder.mkdir()
-    out = run(OCLGRIND, folder / "results.jsonl", "--guards", "off", "--timeout", "1200", *options,
+    out = run(OCLGRIND, folder / "results.jsonl", "--guards", "off", *options,
               OCLGRIND_LOG=str(folder / "log"), OCLGRIND_DATA_RACES="1", OCLGRIND_CHECK_API="1")
     return *out, [path.read_text() for path in sorted(folder.glob("log.*"))]
 
