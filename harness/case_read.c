@@ -1,6 +1,9 @@
+#define _XOPEN_SOURCE 700 /* realpath */
+
 #include "case_read.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum {
@@ -64,7 +67,11 @@ static enum et_status read_refused(struct et_entry *e)
     e->r.refused = refused != NULL;
     if (refused && expect->child->next)
         return et_json_fail(e->r.json, expect, e->r.error, "expect has either refused or values, not both");
-    return refused ? et_copy_string(&e->r, refused, "expect.refused", &e->form.refused) : ET_OK;
+    const enum et_status status =
+        refused ? et_copy_string(&e->r, refused, "expect.refused", &e->form.refused) : ET_OK;
+    if (status == ET_OK && refused && !*e->form.refused)
+        return et_json_fail(e->r.json, refused, e->r.error, "expect.refused is empty, must be a sentence");
+    return status;
 }
 
 static enum et_status read_checks(struct et_entry *e)
@@ -307,25 +314,37 @@ static const char *last_part(const char *path, const char *end)
     return end;
 }
 
+/* The name of the folder that a path's file lies in, however the path is spelled; NULL for none. Free it. */
+static char *folder_name(const char *path, const char *part, struct et_error *error)
+{
+    char *folder = et_print(error, "%.*s", part > path ? (int)(part - path) : 1, part > path ? path : ".");
+    char *real = folder ? realpath(folder, NULL) : NULL;
+    char *name = real ? et_strdup(last_part(real, real + strlen(real)), error) : NULL;
+    et_free(folder);
+    free(real);
+    return name;
+}
+
 /* The stem of the file's name; where that is the operator's, the name of its folder. */
 static enum et_status file_word(const struct et_reader *r, const char *path, char **word)
 {
     const char *end = path + strlen(path), *part = last_part(path, end);
     if (end - part > 5 && strcmp(end - 5, ".json") == 0)
         end -= 5;
-    if ((size_t)(end - part) == strlen(r->op->name) && memcmp(part, r->op->name, (size_t)(end - part)) == 0) {
-        const char *folder_end = part;
-        while (folder_end > path && folder_end[-1] == '/')
-            folder_end--;
-        const char *folder = last_part(path, folder_end);
-        const bool named = folder < folder_end && *folder != '.';
-        part = named ? folder : part;
-        end = named ? folder_end : end;
+    char *stem = et_print(r->error, "%.*s", (int)(end - part), part);
+    if (stem && strcmp(stem, r->op->name) == 0) {
+        char *folder = folder_name(path, part, r->error);
+        if (folder && *folder) {
+            et_free(stem);
+            stem = folder;
+        } else {
+            et_free(folder);
+        }
     }
-    *word = et_arena_take(r->arena, (size_t)(end - part) + 1, 1, r->error);
+    *word = stem ? et_arena_text(r->arena, stem, r->error) : NULL;
+    et_free(stem);
     if (!*word)
         return ET_FAILED;
-    memcpy(*word, part, (size_t)(end - part));
     return et_id_word(*word) ? ET_OK : et_id_unfit(r, NULL, *word);
 }
 

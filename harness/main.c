@@ -321,6 +321,7 @@ static void on_signals(void (*handler)(int))
     sigemptyset(&action.sa_mask);
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
+    sigaction(SIGHUP, &action, NULL);
     action.sa_handler = SIG_IGN;
     sigaction(SIGPIPE, &action, NULL);
 }
@@ -330,6 +331,9 @@ static int command_run(const struct et_options *options)
     struct et_plan plan;
     struct et_error error;
     int code = ET_EXIT_USAGE;
+    const char *temp = getenv("TMPDIR");
+    if (temp && *temp && access(temp, W_OK | X_OK) != 0)
+        return refuse("TMPDIR is %s: %s", temp, strerror(errno));
     if (et_plan_make(options, &et_ocl, &plan, &error) != ET_OK)
         fprintf(stderr, "etalon: %s\n", error.text);
     else if (options->dry_run)
@@ -432,10 +436,8 @@ static bool open_standard_files(void)
     return there;
 }
 
-int main(int argc, char **argv)
+static int execute(int argc, char **argv)
 {
-    if (!open_standard_files())
-        return refuse("standard output is closed%s%s", "", "");
     const char *command = argc > 1 ? argv[1] : "";
     if (!strcmp(command, "--version")) {
         printf("etalon %s\n", ET_VERSION);
@@ -471,4 +473,15 @@ int main(int argc, char **argv)
     }
     free_options(&options);
     return code;
+}
+
+int main(int argc, char **argv)
+{
+    if (!open_standard_files())
+        return refuse("standard output is closed%s%s", "", "");
+    const int code = execute(argc, argv);
+    if (fflush(stdout) == 0 && !ferror(stdout))
+        return code;
+    refuse("standard output: %s%s", strerror(errno), "");
+    return code == ET_EXIT_PASS ? ET_EXIT_BROKEN : code;
 }

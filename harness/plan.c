@@ -153,6 +153,8 @@ struct builder {
     const char *only;   /* an id asked for, or NULL */
     bool found;         /* a run of that id was added */
     int group;
+    int fitted;          /* variants so far that fit their case */
+    struct et_error why; /* the last refusal */
 };
 
 /* Expanded cases of one entry stand at one place of one file. */
@@ -177,15 +179,16 @@ static struct demand *demand_of(struct builder *b, const struct et_case *c, cons
     return b->demands[b->demand_count].text ? &b->demands[b->demand_count++] : NULL;
 }
 
-/* Whether every step can be shaped and resolved on a device without limits. */
-static enum et_status fits(const struct et_case *c, const struct et_ask *ask, struct et_error *why)
+enum et_status et_case_fits(const struct et_case *c, const struct et_ask *ask, struct et_error *why)
 {
     const struct et_device device = et_device_unlimited();
-    for (int i = 0; i < c->step_count; i++) {
+    const int jobs = 1 + c->twin_count;
+    for (int i = 0; i < c->step_count * jobs; i++) {
+        const struct et_twin *twin = i % jobs ? &c->twins[i % jobs - 1] : NULL;
         _Alignas(16) unsigned char params[ET_PARAMS_BYTES];
         struct et_problem problem;
         struct et_claim claim;
-        enum et_status status = et_case_problem(c, i, NULL, params, &problem, why);
+        enum et_status status = et_case_problem(c, i / jobs, twin, params, &problem, why);
         if (status == ET_OK && ask->variant)
             status = ask->variant->resolve(&problem, &device, ask->knob, &claim, why);
         if (status != ET_OK)
@@ -248,9 +251,12 @@ static enum et_status add_ask(struct builder *b, const struct et_case *c, enum e
     struct et_text name = {0};
     et_ask_name(ask, &name);
     struct et_error why = {""};
-    const enum et_status fit = name.failed ? ET_FAILED : fits(c, ask, &why);
+    const enum et_status fit = name.failed ? ET_FAILED : et_case_fits(c, ask, &why);
     enum et_status status = ET_OK;
     struct demand *d = NULL;
+    b->fitted += fit == ET_OK;
+    if (fit != ET_OK)
+        b->why = why;
     if (ask->named && !name.failed) {
         d = demand_of(b, by_command ? NULL : c, name.data, error);
         status = d ? ET_OK : ET_FAILED;
@@ -328,14 +334,25 @@ static enum et_status parse_ask(const char *text, const char *op, const struct e
 
 /* ---- Runs of one case ---- */
 
+/* Whether --variant, if given, names it. */
+static bool by_name(const struct et_strings *variants, const char *name)
+{
+    const size_t n = strlen(name);
+    for (int i = 0; i < variants->count; i++)
+        if (!strncmp(variants->at[i], name, n) && (variants->at[i][n] == '\0' || variants->at[i][n] == ':'))
+            return true;
+    return variants->count == 0;
+}
+
 static enum et_status add_refusal(struct builder *b, const struct et_case *c, struct et_error *error)
 {
     const struct et_ask none = {0};
     enum et_status status = ET_OK;
     b->group++;
     for (int i = 0; status == ET_OK && i < c->ask_count; i++)
-        status = add_run(b, c, "-", ET_FILL_NORMAL, &c->asks[i], error);
-    if (c->ask_count == 0)
+        if (by_name(&b->options->variants, c->asks[i].variant->name))
+            status = add_run(b, c, "-", ET_FILL_NORMAL, &c->asks[i], error);
+    if (c->ask_count == 0 && b->options->variants.count == 0)
         status = add_run(b, c, "-", ET_FILL_NORMAL, &none, error);
     return status;
 }
@@ -361,10 +378,26 @@ static enum et_status add_by_command(struct builder *b, const struct et_case *c,
     return ET_OK;
 }
 
+/* A case that no variant computes is told of, not left out. */
+static enum et_status add_skip(struct builder *b, const struct et_case *c, enum et_fill_kind fill,
+                               struct et_error *error)
+{
+    const struct et_ask none = {0};
+    const int before = b->plan->count;
+    const enum et_status status = add_run(b, c, et_fill_name(fill), fill, &none, error);
+    if (status != ET_OK || b->plan->count == before)
+        return status;
+    struct et_run *run = &b->plan->runs[before];
+    run->skip = et_strdup(b->why.text, error);
+    return run->skip ? ET_OK : ET_FAILED;
+}
+
 static enum et_status add_by_default(struct builder *b, const struct et_case *c, enum et_fill_kind fill,
                                      struct et_error *error)
 {
+    const int fitted = b->fitted;
     enum et_status status = ET_OK;
+    et_fail(&b->why, ET_OK, "port %s has no variant of %s", b->port->name, c->op->name);
     for (int i = 0; status == ET_OK && i < c->ask_count; i++)
         status = add_ask(b, c, fill, &c->asks[i], false, error);
     for (int i = 0; status == ET_OK && c->ask_count == 0 && b->port->variants[i]; i++) {
@@ -374,15 +407,18 @@ static enum et_status add_by_default(struct builder *b, const struct et_case *c,
         if (!strcmp(ask.variant->op, c->op->name))
             status = add_ask(b, c, fill, &ask, false, error);
     }
+    if (status == ET_OK && c->ask_count == 0 && b->fitted == fitted)
+        status = add_skip(b, c, fill, error);
     return status;
 }
 
 static enum et_status add_case(struct builder *b, const struct et_case *c, struct et_error *error)
 {
+    b->found = b->found || (b->only && !strcmp(b->only, c->id));
     if (b->options->operators.count > 0 && !listed(&b->options->operators, c->op->name))
         return ET_OK;
     if (c->refused)
-        return b->options->variants.count > 0 ? ET_OK : add_refusal(b, c, error);
+        return add_refusal(b, c, error);
     for (int i = 0; i < c->fill_count; i++) {
         b->group++;
         const enum et_status status = b->options->variants.count > 0
@@ -464,8 +500,8 @@ static enum et_status add_range(struct builder *b, const struct range *range, st
     enum et_status status = ET_OK;
     for (int i = range->first; status == ET_OK && i < range->last; i++) {
         const struct et_case *c = &b->plan->cases.at[i];
-        const bool in_tier = c->capped ? c->tier == b->options->tier : c->tier <= b->options->tier;
-        if (range->only || (range->all ? !c->capped : in_tier))
+        const enum et_tier tier = range->all ? ET_FULL : b->options->tier;
+        if (range->only || (c->capped ? c->tier == tier : c->tier <= tier))
             status = add_case(b, c, error);
     }
     if (status == ET_OK && range->only && !b->found)
@@ -488,21 +524,6 @@ static enum et_status check_demands(const struct builder *b, struct et_error *er
     return ET_OK;
 }
 
-/* A folder without kernels would quietly judge the built-in ones. */
-static enum et_status check_folder(const char *path, struct et_error *error)
-{
-    DIR *folder = opendir(path);
-    if (!folder)
-        return et_fail(error, ET_INVALID, "--port ocl:%s: %s", path, strerror(errno));
-    bool found = false;
-    for (const struct dirent *entry; !found && (entry = readdir(folder));) {
-        const char *dot = strrchr(entry->d_name, '.');
-        found = dot && (!strcmp(dot, ".cl") || !strcmp(dot, ".clh"));
-    }
-    closedir(folder);
-    return found ? ET_OK : et_fail(error, ET_INVALID, "--port ocl:%s: holds no .cl and no .clh file", path);
-}
-
 static enum et_status check_variant_names(const struct builder *b, struct et_error *error)
 {
     for (int i = 0; i < b->options->variants.count; i++) {
@@ -516,6 +537,17 @@ static enum et_status check_variant_names(const struct builder *b, struct et_err
     return ET_OK;
 }
 
+bool et_run_needs_device(const struct et_run *run)
+{
+    return !run->c->refused && !run->skip;
+}
+
+static void free_run(struct et_run *run)
+{
+    et_free(run->id);
+    et_free(run->skip);
+}
+
 /* Groups in turn to shards: the runs of one (case, fill) stay together, as they share one oracle. */
 static void take_shard(struct et_plan *plan, const struct et_options *options)
 {
@@ -527,7 +559,7 @@ static void take_shard(struct et_plan *plan, const struct et_options *options)
         if (ordinal % options->shards == options->shard - 1)
             plan->runs[kept++] = plan->runs[i];
         else
-            et_free(plan->runs[i].id);
+            free_run(&plan->runs[i]);
     }
     plan->count = kept;
 }
@@ -551,8 +583,8 @@ enum et_status et_plan_make(const struct et_options *options, const struct et_po
     const int n = options->targets.count ? options->targets.count : 1;
     struct range *ranges = et_alloc((size_t)n, sizeof *ranges, error);
     enum et_status status = ranges ? check_variant_names(&b, error) : ET_FAILED;
-    if (status == ET_OK && options->folder)
-        status = check_folder(options->folder, error);
+    if (status == ET_OK && options->folder && !is_folder(options->folder))
+        status = et_fail(error, ET_INVALID, "--port ocl:%s: there is no such folder", options->folder);
     if (status == ET_OK)
         status = read_targets(&b, ranges, error);
     for (int i = 0; status == ET_OK && i < n; i++)
@@ -573,7 +605,7 @@ enum et_status et_plan_make(const struct et_options *options, const struct et_po
 void et_plan_free(struct et_plan *plan)
 {
     for (int i = 0; i < plan->count; i++)
-        et_free(plan->runs[i].id);
+        free_run(&plan->runs[i]);
     et_free(plan->runs);
     et_text_free(&plan->notes);
     et_cases_free(&plan->cases);

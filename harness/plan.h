@@ -35,7 +35,17 @@ struct et_run {
     struct et_ask ask;  /* variant NULL: a refusal that no variant is needed for */
     int group;          /* runs of one (case, fill) follow each other and share a number */
     const char *target; /* the file or folder asked for that it came with; NULL: a built-in case */
+    char *skip;         /* owned; why no variant computes this case, or NULL */
 };
+
+/*
+ * Whether a device without limits could compute every step and twin of a case this way (ask->variant NULL:
+ * whether it has a shape at all); else the sentence of whoever refuses.
+ */
+enum et_status et_case_fits(const struct et_case *c, const struct et_ask *ask, struct et_error *why);
+
+/* Not a refusal, nor a case that no variant computes. */
+bool et_run_needs_device(const struct et_run *run);
 
 struct et_plan {
     struct et_run *runs;

@@ -6,6 +6,8 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/utsname.h>
+#include <unistd.h>
 
 #include "commit.h"
 
@@ -207,7 +209,73 @@ static void add_device(struct et_text *text, const struct et_device *device)
     et_text_add(text, "}");
 }
 
-static void write_header(struct et_report *report, const struct et_device *devices, int device_count)
+static const char *last_part(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash && slash[1] ? slash + 1 : path;
+}
+
+/* What was selected and how it was run. No paths in results: of files their names, of a kernel folder
+ * nothing. */
+static void add_command(struct et_text *text, const struct et_options *options)
+{
+    et_text_add(text, "run");
+    for (int i = 0; i < options->targets.count; i++) {
+        const char *target = options->targets.at[i];
+        et_text_add(text, " %s", access(target, F_OK) == 0 ? last_part(target) : target);
+    }
+    et_text_add(text, " --tier %s", et_tier_name(options->tier));
+    add_each(text, "--filter", &options->filters);
+    add_each(text, "--exclude", &options->excludes);
+    add_each(text, "--operator", &options->operators);
+    add_each(text, "--variant", &options->variants);
+    add_each(text, "--device", &options->devices);
+    if (options->shards > 1)
+        et_text_add(text, " --shard %d/%d", options->shard, options->shards);
+    if (options->folder)
+        et_text_add(text, " --port ocl:DIR");
+    if (options->known)
+        et_text_add(text, " --known %s", last_part(options->known));
+    if (options->strict)
+        et_text_add(text, " --strict");
+    add_options(text, options);
+}
+
+/* The machine, and what the port said of its drivers, a list of lines without folders. */
+static void add_environment(struct et_text *text, const char *drivers)
+{
+    struct utsname system;
+    if (uname(&system) == 0) {
+        struct et_text name = {0};
+        et_text_add(&name, "%s %s %s", system.sysname, system.release, system.machine);
+        add_text(text, "system", name.data);
+        et_text_free(&name);
+    }
+    add_text(text, "compiler", __VERSION__);
+    struct et_text line = {0};
+    add_key(text, "drivers");
+    et_text_add(text, "[");
+    bool first = true;
+    for (const char *at = drivers ? drivers : ""; *at;) {
+        const size_t n = strcspn(at, " \n");
+        char word[300];
+        snprintf(word, sizeof word, "%.*s", (int)n, at);
+        et_text_add(&line, "%s%s", line.length > 0 ? " " : "", last_part(word));
+        at += n;
+        if (*at == '\n' || (!*at && line.length > 0)) {
+            et_text_add(text, first ? "" : ",");
+            et_json_add_string(text, line.data);
+            et_text_free(&line);
+            first = false;
+        }
+        at += *at != '\0';
+    }
+    et_text_add(text, "]");
+    et_text_free(&line);
+}
+
+static void write_header(struct et_report *report, const struct et_device *devices, int device_count,
+                         const char *drivers)
 {
     struct et_text text = {0};
     et_text_add(&text, "{");
@@ -215,13 +283,11 @@ static void write_header(struct et_report *report, const struct et_device *devic
     add_text(&text, "etalon", ET_VERSION);
     add_text(&text, "commit", ET_COMMIT);
     add_text(&text, "tier", et_tier_name(report->options->tier));
-    struct et_text options = {0};
-    et_text_add(&options, "run");
-    if (report->options->folder) /* no paths in results: the folder's name is the user's business */
-        et_text_add(&options, " --port ocl:DIR");
-    add_options(&options, report->options);
-    add_text(&text, "command", options.data);
-    et_text_free(&options);
+    struct et_text command = {0};
+    add_command(&command, report->options);
+    add_text(&text, "command", command.data);
+    et_text_free(&command);
+    add_environment(&text, drivers);
     add_key(&text, "devices");
     et_text_add(&text, "[");
     for (int i = 0; i < device_count; i++) {
@@ -316,6 +382,8 @@ static void write_result(struct et_report *report, const struct et_result *resul
     if (result->reason)
         add_text(&text, "reason", result->reason);
     add_params(&text, result->run->c);
+    add_figure(&text, "seed",
+               (double)(report->options->has_seed ? report->options->seed : result->run->c->seed));
     add_text(&text, "fill", result->run->c->refused ? NULL : et_fill_name(result->run->fill));
     add_claim(&text, result->run, result->claim);
     if (result->judgement)
@@ -324,6 +392,8 @@ static void write_result(struct et_report *report, const struct et_result *resul
         add_digests(&text, "inputs", result->inputs, result->steps);
         add_digests(&text, "outputs", result->outputs, result->steps);
         add_figure(&text, "device_ns", result->device_ns);
+        add_figure(&text, "compile_s", result->times.compile);
+        add_figure(&text, "kernel_s", result->times.kernel);
         add_text(&text, "program", result->program);
     }
     write_line(report, &text);
@@ -400,22 +470,22 @@ static void print_progress(const struct et_report *report, const char *id)
 /* ---- Interface ---- */
 
 enum et_status et_report_open(const struct et_options *options, const struct et_plan *plan,
-                              const struct et_device *devices, int device_count, struct et_report **opened,
-                              struct et_error *error)
+                              const struct et_device *devices, int device_count, const char *drivers,
+                              struct et_report **opened, struct et_error *error)
 {
     struct et_report *report = et_alloc(1, sizeof *report, error);
     if (!report)
         return ET_FAILED;
     *report = (struct et_report){.options = options, .started = et_now()};
     for (int i = 0; i < plan->count; i++)
-        report->total += plan->runs[i].c->refused ? 1 : device_count;
+        report->total += et_run_needs_device(&plan->runs[i]) ? device_count : 1;
     if (options->results) {
         report->results = fopen(options->results, "w");
         if (!report->results) {
             et_free(report);
             return et_fail(error, ET_INVALID, "%s: %s", options->results, strerror(errno));
         }
-        write_header(report, devices, device_count);
+        write_header(report, devices, device_count, drivers);
     }
     *opened = report;
     return ET_OK;

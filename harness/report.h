@@ -28,10 +28,10 @@ struct et_result {
 
 struct et_report; /* opened once a run of the harness */
 
-/* Creates the results file (if any) and writes its header line. */
+/* Creates the results file (if any) and writes its header line; drivers: what the port looked at, or NULL. */
 enum et_status et_report_open(const struct et_options *options, const struct et_plan *plan,
-                              const struct et_device *devices, int device_count, struct et_report **report,
-                              struct et_error *error);
+                              const struct et_device *devices, int device_count, const char *drivers,
+                              struct et_report **report, struct et_error *error);
 /* Prints and records one result. A write that fails is told once, by et_report_close. */
 void et_report_add(struct et_report *report, const struct et_result *result);
 /* Prints the reproduce lines and the summary. Frees the report. ET_FAILED: results could not be written. */

@@ -443,15 +443,14 @@ static void judge_twins(const struct group *group, struct attempt *attempt, int 
     }
 }
 
-/* Whether two devices owe each other bytes: both compute as C does, on the numbers that were met. */
-static bool comparable(const struct group *group, const struct attempt *a, const struct attempt *b, int step)
+/* Whether subnormals were met that one of the two devices does not compute as C does. */
+static bool flushed_apart(const struct group *group, const struct attempt *a, const struct attempt *b,
+                          int step)
 {
-    const struct et_device *one = &a->station->runner.device, *other = &b->station->runner.device;
     const struct et_truth *truth = &group->truth[step];
     const int order = et_truth_order(truth, &a->claims[step].order);
-    const bool subnormal = order >= 0 && truth->met[order].subnormal;
-    return a->station == b->station ||
-           (one->exact && other->exact && (!subnormal || (one->exact_subnormal && other->exact_subnormal)));
+    return a->station != b->station && order >= 0 && truth->met[order].subnormal &&
+           !(a->station->runner.device.exact_subnormal && b->station->runner.device.exact_subnormal);
 }
 
 /* Against the first other run that must be close, and the first that must give the same bytes. */
@@ -470,11 +469,14 @@ static void judge_pairs(const struct group *group, int at, int step)
         char name[ET_PARAMS * 16 + 300];
         snprintf(name, sizeof name, "%s on %s", other->run->id + strlen(group->c->id) + 1,
                  reference.device->name);
+        if (flushed_apart(group, attempt, other, step))
+            continue;
         if (!agrees)
             et_judge_agrees(&input, &reference, name, &attempt->judgement.check[ET_CHECK_AGREES]);
         agrees = true;
-        if (identical || !comparable(group, attempt, other, step) ||
-            !et_order_same(&input.claim->order, &reference.claim->order))
+        const bool comparable =
+            other->station == attempt->station || (input.device->exact && reference.device->exact);
+        if (identical || !comparable || !et_order_same(&input.claim->order, &reference.claim->order))
             continue;
         et_judge_identical(&input.job->steps[step].problem, input.outputs, "this run",
                            &reference.job->steps[step].problem, reference.outputs, name,
@@ -649,22 +651,21 @@ static void run_group(struct context *context, const struct et_run *runs, int n)
     free_group(&group);
 }
 
+static void skip_case(struct context *context, const struct et_run *run)
+{
+    struct et_result result = {.run = run, .verdict = ET_SKIP, .reason = run->skip};
+    apply_known(context, &result);
+    et_report_add(context->report, &result);
+}
+
 /* A case that must be refused: the sentence is the result, and no device is needed. */
 static void run_refusal(struct context *context, const struct et_run *run)
 {
-    const struct et_device device = et_device_unlimited();
     const struct et_case *c = run->c;
     struct et_error why = {""}, reason;
     struct et_judgement judgement = {0};
     struct et_finding *finding = &judgement.check[ET_CHECK_EXPECT];
-    for (int i = 0; i < c->step_count && !why.text[0]; i++) {
-        _Alignas(16) unsigned char params[ET_PARAMS_BYTES];
-        struct et_problem problem;
-        struct et_claim claim;
-        if (et_case_problem(c, i, NULL, params, &problem, &why) == ET_OK && run->ask.variant)
-            run->ask.variant->resolve(&problem, &device, run->ask.knob, &claim, &why);
-    }
-    const bool held = !strcmp(why.text, c->refused);
+    const bool held = et_case_fits(c, &run->ask, &why) == ET_REFUSED && !strcmp(why.text, c->refused);
     *finding = (struct et_finding){.outcome = held ? ET_HELD : ET_BROKEN, .figure = NAN, .limit = NAN};
     if (!held)
         snprintf(finding->text, sizeof finding->text, "must be refused with \"%s\", %s%s%s", c->refused,
@@ -725,7 +726,7 @@ static enum et_status open_stations(struct context *context, char **report, stru
     return status;
 }
 
-static enum et_status open_report(struct context *context, struct et_error *error)
+static enum et_status open_report(struct context *context, const char *drivers, struct et_error *error)
 {
     struct et_device *devices = et_alloc((size_t)context->station_count, sizeof *devices, error);
     if (!devices)
@@ -733,7 +734,7 @@ static enum et_status open_report(struct context *context, struct et_error *erro
     for (int i = 0; i < context->station_count; i++)
         devices[i] = context->stations[i].runner.device;
     const enum et_status status = et_report_open(context->options, context->plan, devices,
-                                                 context->station_count, &context->report, error);
+                                                 context->station_count, drivers, &context->report, error);
     et_free(devices);
     return status;
 }
@@ -745,10 +746,12 @@ static void run_all(struct context *context)
         n = 1;
         while (i + n < plan->count && plan->runs[i + n].group == plan->runs[i].group)
             n++;
-        if (!plan->runs[i].c->refused && context->station_count > 0)
+        if (et_run_needs_device(&plan->runs[i]))
             run_group(context, &plan->runs[i], n);
         for (int k = 0; plan->runs[i].c->refused && k < n; k++)
             run_refusal(context, &plan->runs[i + k]);
+        if (plan->runs[i].skip)
+            skip_case(context, &plan->runs[i]);
     }
 }
 
@@ -771,7 +774,7 @@ static int exit_status(const struct context *context, const char *drivers)
 static bool needs_device(const struct et_plan *plan)
 {
     for (int i = 0; i < plan->count; i++)
-        if (!plan->runs[i].c->refused)
+        if (et_run_needs_device(&plan->runs[i]))
             return true;
     return false;
 }
@@ -795,7 +798,7 @@ int et_run_plan(const struct et_options *options, const struct et_plan *plan,
     }
     if (status == ET_OK) {
         code = ET_EXIT_USAGE;
-        status = open_report(&context, &error);
+        status = open_report(&context, drivers, &error);
     }
     if (status != ET_OK) {
         fprintf(stderr, "etalon: %s\n", error.text);

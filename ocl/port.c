@@ -383,7 +383,7 @@ static enum et_status make_launch(struct state *s, int i, struct launch *launch,
         return ET_FAILED;
     enum et_status status = et_kernel(session, session->folder, launch->plan.file, options,
                                       launch->plan.kernel, &launch->kernel, error);
-    snprintf(launch->program, sizeof launch->program, "%s %s", launch->plan.file, options);
+    snprintf(launch->program, sizeof launch->program, "%s -cl-std=CL1.2 %s", launch->plan.file, options);
     session->cl.kernel = launch->plan.kernel;
     session->cl.options = options;
     if (status == ET_OK)
@@ -438,8 +438,10 @@ static enum et_status add_time(const struct et_cl *cl, cl_event event, struct et
 static enum et_status enqueue(const struct state *s, const struct launch *launch, struct et_facts *facts,
                               struct et_error *error)
 {
-    const struct et_session *session = s->session;
+    struct et_session *session = s->session;
     const struct et_cl *cl = &session->cl;
+    session->cl.kernel = launch->plan.kernel;
+    session->cl.options = launch->program;
     size_t global[3], local[3] = {launch->items, 1, 1};
     cl_uint dims = 0;
     while (dims < 3 && launch->plan.groups[dims] > 0) {
@@ -460,6 +462,7 @@ static enum et_status enqueue(const struct state *s, const struct launch *launch
         status = add_time(cl, event, facts, error);
     if (event)
         cl->clReleaseEvent(event);
+    session->cl.kernel = session->cl.options = NULL;
     return status;
 }
 

@@ -121,12 +121,19 @@ static enum et_status expand(struct expansion *expansion, const char *name, bool
 enum et_status et_source(const char *folder, const char *name, struct et_text *text, struct et_error *error)
 {
     struct expansion expansion = {.folder = folder, .text = text};
-    bool found;
+    bool found = true;
+    if (folder) {
+        /* What a folder does not provide is not to pass for it; includes may be the built-in ones. */
+        struct et_text own = {0};
+        const enum et_status read = read_file(folder, name, &own, &found, error);
+        et_text_free(&own);
+        if (read != ET_OK || !found)
+            return read != ET_OK ? read : et_fail(error, ET_LACKING, "the folder of --port has no %s", name);
+    }
     first(&expansion, name);
     enum et_status status = expand(&expansion, name, &found, error);
     if (status == ET_OK && !found)
-        status = et_fail(error, ET_FAILED, "kernel source %s is neither built in nor in folder %s", name,
-                         folder ? folder : "(none)");
+        status = et_fail(error, ET_FAILED, "kernel source %s is not built in", name);
     if (status == ET_OK && (text->failed || expansion.seen.failed))
         status = et_fail(error, ET_FAILED, "out of memory for %s", name);
     et_text_free(&expansion.seen);

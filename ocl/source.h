@@ -13,9 +13,9 @@ struct et_embedded {
 extern const struct et_embedded et_embedded[]; /* written by tools/embed; ends with a NULL name */
 
 /*
- * Adds to text the file `name`, of folder (NULL: none) or else embedded, each `#include "x"` line replaced by
- * the file x, once, and #line directives so that a build log names files. An include found nowhere is left to
- * the compiler.
+ * Adds to text the file `name`, of folder or, where that is NULL, embedded, each `#include "x"` line replaced
+ * by the file x (of folder or else embedded), once, and #line directives so that a build log names files. An
+ * include found nowhere is left to the compiler. ET_LACKING: the folder has no such file.
  */
 enum et_status et_source(const char *folder, const char *name, struct et_text *text, struct et_error *error);
 

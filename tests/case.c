@@ -283,6 +283,7 @@ static const struct {
     {CASE("'expect':{'refused':'x','out':{'constant':0}}"),
      "t.json:3:10: expect has either refused or values, not both"},
     {CASE("'expect':{'refused':1}"), "t.json:3:21: expect.refused is 1, not a string"},
+    {CASE("'expect':{'refused':''}"), "t.json:3:21: expect.refused is empty, must be a sentence"},
 
     /* steps, variants, limit, checks, twins */
     {CASE("'steps':[]"), "t.json:3:9: steps is empty; leave it out for one step"},
@@ -438,10 +439,13 @@ START_TEST(a_file_named_after_its_operator_takes_its_folders_name)
     ck_assert_str_eq(cases.at[0].id, "gqa_av/deep/a");
     ck_assert_int_eq(chdir(folder), 0);
     write_file("gqa_av.json", text, sizeof text - 1);
+    /* However the path is spelled: an id that knew where it was run from would be another in CI. */
+    char id[100];
+    snprintf(id, sizeof id, "gqa_av/%s/a", strrchr(folder, '/') + 1);
     ck_assert_int_eq(et_cases_read("gqa_av.json", models, &port, &cases, &error), ET_OK);
-    ck_assert_str_eq(cases.at[1].id, "gqa_av/gqa_av/a");
+    ck_assert_str_eq(cases.at[1].id, id);
     ck_assert_int_eq(et_cases_read("./gqa_av.json", models, &port, &cases, &error), ET_OK);
-    ck_assert_str_eq(cases.at[2].id, "gqa_av/gqa_av/a");
+    ck_assert_str_eq(cases.at[2].id, id);
     ck_assert_int_eq(read_bytes("a b.json", text, sizeof text - 1), ET_INVALID);
     ck_assert_str_eq(sentence(),
                      "a b.json: \"a b\" cannot stand in an id: letters, digits and ._- only, a letter or "

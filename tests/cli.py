@@ -411,7 +411,7 @@ class AVariantThatDidNotRun(unittest.TestCase):
 
     def test_because_the_folder_is_not_there_is_told_before_anything_runs(self):
         ran = etalon('run', 'gqa_av/edges/one-hot', '--port', 'ocl:nowhere')
-        self.assertEqual((2, '', 'etalon: --port ocl:nowhere: No such file or directory\n'), (ran.code, ran.out, ran.err))
+        self.assertEqual((2, '', 'etalon: --port ocl:nowhere: there is no such folder\n'), (ran.code, ran.out, ran.err))
 
 
 # ---- Judge and runner ----
@@ -709,7 +709,8 @@ class ARunAlone(unittest.TestCase):
         if ran.code != 0:
             raise AssertionError(ran.out + ran.err)
         for line in ran.of.values():
-            del line['device_ns']
+            for key in ('device_ns', 'compile_s', 'kernel_s'):
+                del line[key]
             line['checks'].pop('agrees', None)
             line['checks'].pop('identical', None)
         return ran.of
@@ -930,6 +931,72 @@ class AVariantAskedForByName(unittest.TestCase):
         self.assertEqual(0, etalon('run', path).code)
 
 
+GROUP_OF_9 = {'q_heads': 9, 'kv_heads': 1, 'head_dim': 4, 'context': 3}
+GROUP_OF_2 = {**GROUP_OF_9, 'q_heads': 2}
+TOO_MANY = 'q_heads = 9 over kv_heads = 1 is a group of 9, must be at most 8'
+
+
+class ACaseIsNeverLeftOutSilently(unittest.TestCase):
+    def test_where_no_variant_computes_it_and_another_case_runs(self):
+        path = case_file('f', {'name': 'two', 'params': {**GROUP_OF_2, 'query_length': 2}},
+                         {'name': 'one', 'params': GROUP_OF_2})
+        ran = judged(path)
+        self.assertEqual(0, ran.code, ran.out)
+        self.assertEqual([('gqa_av/f/two/normal/-', 'SKIP', 'query_length is 2, must be 1 (decode)')],
+                         [(x['id'], x['verdict'], x['reason']) for x in ran.lines[1:] if x['verdict'] != 'PASS'])
+        self.assertEqual(1, judged(path, '--strict').code)
+        self.assertEqual(3, judged(path, '-k', '*/two/*').code)
+
+    def test_where_it_is_capped_in_the_widest_tier(self):
+        path = case_file('f', {'name': 'a', 'params': {**GROUP_OF_2, 'context': 1000},
+                               'limit': {'full': {'context': 100}}})
+        ids = ['gqa_av/f/a/tier=full/normal/per_head', 'gqa_av/f/a/tier=full/normal/gqa']
+        self.assertEqual(ids, [line['id'] for line in judged(path).lines[1:]])
+
+    def test_where_a_twin_fits_no_variant(self):
+        path = case_file('f', {'name': 'a', 'params': {**GROUP_OF_9, 'kv_heads': 3},
+                               'twins': [{'params': {'kv_heads': 1}}]})
+        self.assertEqual(f'gqa_av/f/a/normal/per_head\ngqa_av/f/a: no gqa: {TOO_MANY}\n',
+                         etalon('run', path, '--dry-run', '-v').out)
+
+    def test_where_a_kernel_folder_has_not_its_file(self):
+        folder = kernel_folder()
+        (folder / 'gqa_av.cl').rename(folder / 'gqa-av.cl')
+        ran = judged('gqa_av/llm/smoke', '--port', f'ocl:{folder}')
+        self.assertEqual(3, ran.code)
+        self.assertEqual([('SKIP', 'the folder of --port has no gqa_av.cl')] * 2,
+                         [(x['verdict'], x['reason']) for x in ran.lines[1:]])
+
+
+class ARefusal(unittest.TestCase):
+    def test_that_is_not_met_fails(self):
+        path = case_file('f', {'name': 'a', 'params': GROUP_OF_2, 'variants': ['gqa'], 'expect': {'refused': 'no'}})
+        ran = judged(path)
+        self.assertEqual((1, 'must be refused with "no", was accepted'), (ran.code, broken(ran.lines[1])['expect']))
+
+    def test_is_run_under_its_variant(self):
+        ran = judged('gqa_av/edges/group-above-cap', '--variant', 'gqa')
+        self.assertEqual((0, ['gqa_av/edges/group-above-cap/-/gqa']), (ran.code, [x['id'] for x in ran.lines[1:]]))
+        self.assertEqual(2, etalon('run', 'gqa_av/edges/group-above-cap', '--variant', 'per_head').code)
+
+
+class TheEnvironment(unittest.TestCase):
+    def test_without_a_temporary_folder_is_told_before_anything_runs(self):
+        ran = etalon('run', '--tier', 'smoke', TMPDIR='/nonexistent')
+        self.assertEqual((2, '', 'etalon: TMPDIR is /nonexistent: No such file or directory\n'),
+                         (ran.code, ran.out, ran.err))
+
+    def test_with_a_full_standard_output_is_a_failure(self):
+        for command in (['list', 'operators'], ['run', '--dry-run'], ['--help']):
+            with open('/dev/full', 'w') as full:
+                code = subprocess.run([ETALON, *command], stdout=full, stderr=subprocess.DEVNULL).returncode
+            self.assertEqual(1, code, command)
+
+    def test_with_standard_output_closed_is_told(self):
+        done = subprocess.run(['sh', '-c', f'"{ETALON}" run --tier smoke >&-'], capture_output=True, text=True)
+        self.assertEqual((2, 'etalon: standard output is closed\n'), (done.returncode, done.stderr))
+
+
 class ADryRun(unittest.TestCase):
     def test_lists_the_ids_in_the_order_of_the_run_and_runs_nothing(self):
         path, results = faulty_file(), fresh() / 'results'
@@ -950,7 +1017,7 @@ class AResultsFile(unittest.TestCase):
     def test_has_the_header_first_and_then_a_line_a_run(self):
         ran = judged('gqa_av/llm/smoke', '--seed', 3)
         header, lines = ran.header, ran.lines[1:]
-        self.assertEqual((1, 'run --seed 3', 'default'), (header['format'], header['command'], header['tier']))
+        self.assertEqual((1, 'run gqa_av/llm/smoke --tier default --seed 3', 'default'), (header['format'], header['command'], header['tier']))
         self.assertEqual(['Portable Computing Language'], [device['platform'] for device in header['devices']])
         self.assertRegex(header['devices'][0]['probe'], '^fma 4096/4096, ')
         self.assertEqual(['gqa_av/llm/smoke/normal/per_head', 'gqa_av/llm/smoke/normal/gqa'], [x['id'] for x in lines])
@@ -962,7 +1029,7 @@ class AResultsFile(unittest.TestCase):
     def test_names_no_path(self):
         text = json.dumps(Faulty.run().lines[0])
         self.assertNotIn(str(WORK), text)
-        self.assertIn('"run --port ocl:DIR --timeout 3"', text)
+        self.assertIn('"run f.json --tier default --port ocl:DIR --timeout 3"', text)
 
 
 # ---- Malformed case files ----

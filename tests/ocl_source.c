@@ -74,9 +74,17 @@ START_TEST(a_source_that_is_nowhere_is_named)
     struct et_text text = {0};
     struct et_error error = {""};
     ck_assert_int_eq(et_source(NULL, "none.cl", &text, &error), ET_FAILED);
-    ck_assert_str_eq(error.text, "kernel source none.cl is neither built in nor in folder (none)");
-    ck_assert_int_eq(et_source("/nowhere", "none.cl", &text, &error), ET_FAILED);
-    ck_assert_str_eq(error.text, "kernel source none.cl is neither built in nor in folder /nowhere");
+    ck_assert_str_eq(error.text, "kernel source none.cl is not built in");
+    et_text_free(&text);
+}
+END_TEST
+
+START_TEST(what_a_folder_does_not_provide_does_not_pass_for_it)
+{
+    struct et_text text = {0};
+    struct et_error error = {""};
+    ck_assert_int_eq(et_source("/nowhere", "gqa_av.cl", &text, &error), ET_LACKING);
+    ck_assert_str_eq(error.text, "the folder of --port has no gqa_av.cl");
     et_text_free(&text);
 }
 END_TEST
@@ -129,6 +137,7 @@ Suite *et_suite(void)
                         (int)(sizeof expansions / sizeof expansions[0]));
     tcase_add_test(source, a_folder_comes_before_what_is_built_in);
     tcase_add_test(source, a_source_that_is_nowhere_is_named);
+    tcase_add_test(source, what_a_folder_does_not_provide_does_not_pass_for_it);
     tcase_add_test(source, what_is_embedded_is_the_file);
     suite_add_tcase(suite, source);
     TCase *memory = tcase_create("memory");
