@@ -34,6 +34,8 @@ static const char usage[] =
     "            --variant NAME[:knob=N,..]       --shard K/N          --dry-run (list the runs; -v: what is "
     "left out)\n"
     "device      --device NAME-GLOB|P:D           --port ocl[:DIR]     --guards on|off\n"
+    "            --limit work_group=N,local_memory=N,alloc=N,no_subgroups (a smaller device; N: 64, 16K, "
+    "2M, 1G)\n"
     "execution   -j, --threads N                  --timeout S          --repeat N        --seed N\n"
     "verdicts    --strict                         --known FILE\n"
     "output      -o, --results FILE.jsonl         -v | -q              --color auto|always|never\n"
@@ -68,6 +70,7 @@ enum {
     OPT_DEVICE,
     OPT_PORT,
     OPT_GUARDS,
+    OPT_LIMIT,
     OPT_TIMEOUT,
     OPT_REPEAT,
     OPT_SEED,
@@ -90,6 +93,7 @@ static const struct option options_table[] = {
     {"device", required_argument, NULL, OPT_DEVICE},
     {"port", required_argument, NULL, OPT_PORT},
     {"guards", required_argument, NULL, OPT_GUARDS},
+    {"limit", required_argument, NULL, OPT_LIMIT},
     {"threads", required_argument, NULL, 'j'},
     {"timeout", required_argument, NULL, OPT_TIMEOUT},
     {"repeat", required_argument, NULL, OPT_REPEAT},
@@ -147,6 +151,54 @@ static bool parse_shard(const char *text, struct et_options *options)
     return true;
 }
 
+/* A count in ones, K, M or G, 1 to ET_EXACT; 0 where *text begins with none. *text moves behind it. */
+static int64_t read_amount(const char **text)
+{
+    static const char suffixes[] = "KMG";
+    char *end;
+    errno = 0;
+    const long long n = strtoll(*text, &end, 10);
+    const bool digits = **text >= '0' && **text <= '9';
+    const char *suffix = *end ? strchr(suffixes, *end) : NULL;
+    const int shift = suffix ? 10 * (int)(suffix - suffixes + 1) : 0;
+    *text = end + (suffix ? 1 : 0);
+    return digits && !errno && n <= ET_EXACT >> shift ? (int64_t)n << shift : 0;
+}
+
+/* One of the list: "NAME=" and an amount, or no_subgroups; each once. *text moves behind it. */
+static bool read_limit(const char **text, struct et_ceilings *limits)
+{
+    static const char flag[] = "no_subgroups";
+    const struct {
+        const char *name;
+        int64_t *value;
+    } amounts[] = {{"work_group=", &limits->work_group},
+                   {"local_memory=", &limits->local_memory},
+                   {"alloc=", &limits->allocation}};
+    for (size_t i = 0; i < sizeof amounts / sizeof *amounts; i++) {
+        const size_t length = strlen(amounts[i].name);
+        if (strncmp(*text, amounts[i].name, length) != 0)
+            continue;
+        *text += length;
+        const bool again = *amounts[i].value != 0;
+        *amounts[i].value = read_amount(text);
+        return !again && *amounts[i].value > 0;
+    }
+    if (limits->no_subgroups || strncmp(*text, flag, strlen(flag)) != 0)
+        return false;
+    *text += strlen(flag);
+    return limits->no_subgroups = true;
+}
+
+static bool parse_limits(const char *text, struct et_ceilings *limits)
+{
+    *limits = (struct et_ceilings){0};
+    while (read_limit(&text, limits))
+        if (*text++ != ',')
+            return text[-1] == '\0';
+    return false;
+}
+
 /* Sets one option; false where the argument is not one it takes. */
 static bool set_option(int option, struct et_options *options, bool *list)
 {
@@ -182,6 +234,9 @@ static bool set_option(int option, struct et_options *options, bool *list)
         good = one_of(optarg, switches, &index);
         options->guards = index == 1;
         return good;
+    case OPT_LIMIT:
+        options->limit = optarg;
+        return parse_limits(optarg, &options->limits);
     case 'j':
         good = whole(optarg, 1, 1024, &n);
         options->threads = (int)n;
@@ -418,8 +473,10 @@ static int command_worker(const struct et_options *options, bool list)
         return et_worker_list(&et_ocl);
     if (options->devices.count != 1)
         return refuse("worker needs one --device P:D%s%s", "", "");
-    const struct et_open open = {
-        .place = options->devices.at[0], .folder = options->folder, .guards = options->guards};
+    const struct et_open open = {.place = options->devices.at[0],
+                                 .folder = options->folder,
+                                 .guards = options->guards,
+                                 .limits = options->limits};
     return et_worker(&et_ocl, &open);
 }
 

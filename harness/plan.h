@@ -16,6 +16,8 @@ struct et_options {
     bool dry_run, guards, strict, verbose, quiet, color, progress;
     const char *port;   /* "ocl" or "ocl:DIR" */
     const char *folder; /* DIR of port, or NULL */
+    struct et_ceilings limits;
+    const char *limit; /* the same as given, or NULL */
     const char *known, *results;
     int threads;
     double timeout_s; /* 0: 60, or 1200 under Oclgrind */

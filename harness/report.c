@@ -91,6 +91,8 @@ static void add_options(struct et_text *text, const struct et_options *options)
 {
     if (!options->guards)
         et_text_add(text, " --guards off");
+    if (options->limit)
+        et_text_add(text, " --limit %s", options->limit);
     if (options->has_seed)
         et_text_add(text, " --seed %llu", (unsigned long long)options->seed);
     if (options->repeat > 0)

@@ -17,7 +17,7 @@
 /* One device under test. */
 struct station {
     struct et_runner runner;
-    const char *argv[9];
+    const char *argv[11];
     char place[16];        /* in argv: a hello may name no place, or another */
     enum et_status opened; /* ET_OK, or why every run on it ends the same way */
     struct et_error why;
@@ -700,6 +700,10 @@ static void start(struct context *context, struct station *station, const struct
     if (!options->guards) {
         station->argv[n++] = "--guards";
         station->argv[n++] = "off";
+    }
+    if (options->limit) {
+        station->argv[n++] = "--limit";
+        station->argv[n++] = options->limit;
     }
     snprintf(station->place, sizeof station->place, "%s", device->place);
     station->runner.device = *device;

@@ -94,7 +94,7 @@ void et_claim_add(struct et_text *text, const struct et_variant *variant, const 
 
 double et_now(void); /* CLOCK_MONOTONIC, seconds */
 
-/* The runner's side: `etalon worker --port SPEC --device P:D [--guards off]`. Returns an exit status. */
+/* The runner's side: `etalon worker --port SPEC --device P:D [--guards off] [--limit L]`; an exit status. */
 int et_worker(const struct et_port *port, const struct et_open *open);
 /* `etalon worker --port SPEC --list`: one JSON line {"devices": [...], "report": TEXT}. */
 int et_worker_list(const struct et_port *port);

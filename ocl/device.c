@@ -254,6 +254,7 @@ static enum et_status open_session(const struct et_open *options, struct et_sess
         status = describe(&session->cl, platform, session->id, &session->device, error);
     snprintf(session->device.place, sizeof session->device.place, "%s", options->place ? options->place : "");
     session->cl.device = session->device.name;
+    et_limit_device(&session->device, &options->limits);
     if (status == ET_OK)
         status = create(session, error);
     if (status == ET_OK)

@@ -10,7 +10,7 @@ struct et_program; /* one built program of a session */
 
 struct et_session {
     struct et_cl cl;
-    struct et_device device; /* limits may be lowered before prepare */
+    struct et_device device; /* with the limits it was opened with */
     cl_device_id id;
     cl_context context;
     cl_command_queue queue;

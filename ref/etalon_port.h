@@ -30,6 +30,15 @@ struct et_device {
 /* A device that refuses nothing: for resolving before a device is known. */
 struct et_device et_device_unlimited(void);
 
+/* A smaller device to stand for the real one, members as in et_device; 0 and false leave it as it is. */
+struct et_ceilings {
+    int64_t work_group, local_memory, allocation;
+    bool no_subgroups;
+};
+
+/* Lowers what exceeds a limit, or is unknown, to it. */
+void et_limit_device(struct et_device *device, const struct et_ceilings *limits);
+
 struct et_claim {
     int64_t knob[ET_PARAMS]; /* every knob resolved, in the order of the variant's table */
     struct et_arith arith;
@@ -85,9 +94,10 @@ struct et_variant {
 };
 
 struct et_open {
-    const char *place;  /* "P:D", as listed */
-    const char *folder; /* kernel sources looked for here first, or NULL */
-    bool guards;        /* guard zones around every buffer; off: buffers of exact size */
+    const char *place;         /* "P:D", as listed */
+    const char *folder;        /* kernel sources looked for here first, or NULL */
+    bool guards;               /* guard zones around every buffer; off: buffers of exact size */
+    struct et_ceilings limits; /* of the device, from its opening on */
 };
 
 struct et_port {

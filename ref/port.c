@@ -8,6 +8,20 @@ struct et_device et_device_unlimited(void)
     return (struct et_device){.name = "unlimited", .subgroups = true, .fp16 = true, .fp64 = true};
 }
 
+static void lower(int64_t *value, int64_t limit)
+{
+    if (limit > 0 && (*value == 0 || *value > limit))
+        *value = limit;
+}
+
+void et_limit_device(struct et_device *device, const struct et_ceilings *limits)
+{
+    lower(&device->work_group, limits->work_group);
+    lower(&device->local_memory, limits->local_memory);
+    lower(&device->allocation, limits->allocation);
+    device->subgroups = device->subgroups && !limits->no_subgroups;
+}
+
 const struct et_variant *et_variant_named(const struct et_port *port, const char *op, const char *name)
 {
     for (int i = 0; port->variants[i]; i++)
