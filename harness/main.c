@@ -1,4 +1,4 @@
-/* The command line: run, list, worker. */
+/* The command line: run, mutate, list, worker. */
 #define _GNU_SOURCE
 
 #include <errno.h>
@@ -22,15 +22,19 @@
 #ifndef ET_CASES
 #define ET_CASES "cases"
 #endif
+#ifndef ET_MUTANTS
+#define ET_MUTANTS "tools/mutants"
+#endif
 
 static const char usage[] =
     "usage: etalon run [FILE|DIR|ID ...]   judge cases; default: the built-in ones, tier default, every "
     "device\n"
+    "       etalon mutate [GLOB ...]         which check notices which known bug; default: all mutants\n"
     "       etalon list devices|operators|models\n"
     "       etalon --version | --help\n"
     "\n"
     "selection   -t, --tier smoke|default|full    -k, --filter GLOB    --exclude GLOB    --operator OP\n"
-    "            --cases DIR (in place of the built-in ones)\n"
+    "            --cases DIR, --mutants DIR (in place of the built-in ones)\n"
     "            --variant NAME[:knob=N,..]       --shard K/N          --dry-run (list the runs; -v: what is "
     "left out)\n"
     "device      --device NAME-GLOB|P:D           --port ocl[:DIR]     --guards on|off\n"
@@ -78,6 +82,7 @@ enum {
     OPT_KNOWN,
     OPT_COLOR,
     OPT_CASES,
+    OPT_MUTANTS,
     OPT_LIST,
     OPT_HELP
 };
@@ -105,6 +110,7 @@ static const struct option options_table[] = {
     {"quiet", no_argument, NULL, 'q'},
     {"color", required_argument, NULL, OPT_COLOR},
     {"cases", required_argument, NULL, OPT_CASES},
+    {"mutants", required_argument, NULL, OPT_MUTANTS},
     {"list", no_argument, NULL, OPT_LIST},
     {"help", no_argument, NULL, OPT_HELP},
     {NULL, 0, NULL, 0},
@@ -279,6 +285,9 @@ static bool set_option(int option, struct et_options *options, bool *list)
         options->cases = optarg;
         options->has_cases = true;
         return true;
+    case OPT_MUTANTS:
+        options->mutants = optarg;
+        return true;
     case OPT_LIST:
         *list = true;
         return true;
@@ -308,7 +317,8 @@ static struct et_options defaults(void)
                                .threads = cores < 1      ? 1
                                           : cores > 1024 ? 1024
                                                          : (int)cores,
-                               .cases = cases && *cases ? cases : ET_CASES};
+                               .cases = cases && *cases ? cases : ET_CASES,
+                               .mutants = ET_MUTANTS};
 }
 
 /* The row of an option; the last row, without a name, for a letter that is none. */
@@ -396,6 +406,54 @@ static int command_run(const struct et_options *options)
     else
         code = et_run_plan(options, &plan, &stop);
     et_plan_free(&plan);
+    return code;
+}
+
+/* Mutants of every operator that has runs in the plan. */
+static enum et_status read_mutants(const struct et_options *options, const struct et_strings *names,
+                                   struct et_plan *plan, struct et_error *error)
+{
+    enum et_status status = ET_OK;
+    for (int i = 0; et_operators[i] && status == ET_OK; i++) {
+        bool planned = false;
+        for (int k = 0; k < plan->count; k++)
+            planned = planned || plan->runs[k].c->op == et_operators[i];
+        if (planned)
+            status =
+                et_mutants_read(options->mutants, et_operators[i], options->folder, &plan->mutants, error);
+    }
+    if (status == ET_OK)
+        et_mutants_keep(&plan->mutants, names->at, names->count);
+    if (status == ET_OK && plan->mutants.count == 0)
+        return et_fail(error, ET_INVALID, "no mutant of %s is selected", options->mutants);
+    return status;
+}
+
+/* The arguments name mutants; the runs are those of the cases called teeth, or what --filter says. */
+static int command_mutate(struct et_options *options)
+{
+    if (options->shards > 1)
+        return refuse("mutate takes no --shard: a part of the runs does not see every bug%s%s", "", "");
+    const struct et_strings names = options->targets;
+    struct et_plan plan;
+    struct et_error error;
+    int code = ET_EXIT_USAGE;
+    options->targets = (struct et_strings){0};
+    if (options->filters.count == 0 && !add(&options->filters, "*/teeth/*"))
+        return refuse("out of memory%s%s", "", "");
+    enum et_status status = et_plan_make(options, &et_ocl, &plan, &error);
+    if (status == ET_OK)
+        status = read_mutants(options, &names, &plan, &error);
+    for (int i = 0; status == ET_OK && options->dry_run && i < plan.mutants.count; i++)
+        printf("%s/%s\n", plan.mutants.at[i].op->name, plan.mutants.at[i].name);
+    if (status != ET_OK)
+        fprintf(stderr, "etalon: %s\n", error.text);
+    else if (options->dry_run)
+        dry_run(options, &plan), code = ET_EXIT_PASS;
+    else
+        code = et_run_plan(options, &plan, &stop);
+    et_plan_free(&plan);
+    et_free(names.at);
     return code;
 }
 
@@ -518,6 +576,9 @@ static int execute(int argc, char **argv)
     if (!strcmp(command, "run")) {
         on_signals(on_signal);
         code = command_run(&options);
+    } else if (!strcmp(command, "mutate")) {
+        on_signals(on_signal);
+        code = command_mutate(&options);
     } else if (!strcmp(command, "list")) {
         code = command_list(&options);
     } else if (!strcmp(command, "worker")) {

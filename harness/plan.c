@@ -609,5 +609,6 @@ void et_plan_free(struct et_plan *plan)
     et_free(plan->runs);
     et_text_free(&plan->notes);
     et_cases_free(&plan->cases);
+    et_mutants_free(&plan->mutants);
     *plan = (struct et_plan){0};
 }

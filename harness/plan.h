@@ -3,6 +3,7 @@
 #define ET_HARNESS_PLAN_H
 
 #include "case.h"
+#include "mutant.h"
 
 struct et_strings {
     const char **at;
@@ -26,6 +27,7 @@ struct et_options {
     uint64_t seed;
     bool has_cases;
     const char *cases;   /* the built-in case folder, or another that stands for it */
+    const char *mutants; /* the built-in mutant folder, or another that stands for it */
     const char *program; /* this executable, for starting runners */
 };
 
@@ -55,6 +57,7 @@ struct et_plan {
     int before_shard;     /* runs selected, all shards together */
     struct et_text notes; /* a line for each variant not created, and why */
     struct et_cases cases;
+    struct et_mutants mutants; /* an inner axis: each run also by each mutant of its operator */
 };
 
 /* ET_INVALID: a bad file, id, variant; or nothing selected. */

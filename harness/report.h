@@ -13,6 +13,7 @@ struct et_times {
 /* One run on one device, judged. */
 struct et_result {
     const struct et_run *run;
+    const struct et_mutant *mutant; /* NULL: the kernels as they are */
     const struct et_device *device; /* NULL: no device was needed */
     enum et_verdict verdict;
     bool listed;                          /* among the known failures */

@@ -12,6 +12,7 @@
 #include <sys/statvfs.h>
 
 #include "known.h"
+#include "mutate.h"
 #include "report.h"
 
 /* One device under test. */
@@ -32,7 +33,8 @@ struct context {
     struct station *stations;
     int station_count;
     struct et_known known;
-    struct et_report *report;
+    struct et_report *report; /* or, where the plan has mutants, */
+    struct et_kills *kills;
     char *temp[2]; /* made when first needed: in memory, on disk */
 };
 
@@ -46,8 +48,10 @@ struct answer {
 /* One run on one device. */
 struct attempt {
     const struct et_run *run;
+    const struct et_mutant *mutant; /* or NULL */
     struct station *station;
     struct et_claim *claims; /* one a step */
+    struct et_claim *judged; /* likewise: what the outputs are held to */
     enum et_verdict verdict; /* decided early: ET_SKIP or ET_ERROR with why; else ET_PASS until judged */
     struct et_error why;
     struct answer *answers; /* one a job */
@@ -148,7 +152,8 @@ static void ask_next(struct context *context, struct group *group, struct statio
                                            .variant = attempt->run->ask.variant,
                                            .knobs = attempt->run->ask.knob,
                                            .steps = group->c->step_count,
-                                           .repeats = attempt->repeats};
+                                           .repeats = attempt->repeats,
+                                           .sources = attempt->mutant ? attempt->mutant->sources : NULL};
         struct et_error error;
         if (et_runner_ask(&station->runner, &request, timeout_of(context->options, &station->runner.device),
                           &error) == ET_OK) {
@@ -220,9 +225,10 @@ static enum et_status resolve(const struct context *context, const struct group 
     const struct et_case *c = group->c;
     attempt->repeats = repeats_of(context, c);
     attempt->claims = et_alloc((size_t)c->step_count, sizeof *attempt->claims, error);
+    attempt->judged = et_alloc((size_t)c->step_count, sizeof *attempt->judged, error);
     attempt->answers = et_alloc((size_t)jobs_of(c), sizeof *attempt->answers, error);
     attempt->outputs = et_alloc((size_t)c->step_count, sizeof *attempt->outputs, error);
-    if (!attempt->claims || !attempt->answers || !attempt->outputs)
+    if (!attempt->claims || !attempt->judged || !attempt->answers || !attempt->outputs)
         return ET_FAILED;
     if (attempt->station->opened != ET_OK) {
         set_verdict(attempt, attempt->station->opened == ET_LACKING ? ET_SKIP : ET_ERROR,
@@ -243,6 +249,11 @@ static enum et_status resolve(const struct context *context, const struct group 
                                                             j ? &twin : &attempt->claims[i], &why);
             if (status != ET_OK)
                 set_verdict(attempt, status == ET_LACKING ? ET_SKIP : ET_ERROR, why.text);
+            if (j > 0)
+                continue;
+            attempt->judged[i] = attempt->claims[i];
+            if (status == ET_OK && attempt->mutant && attempt->mutant->honest)
+                et_mutant_claim(attempt->mutant, &problem, &attempt->judged[i]);
         }
     return ET_OK;
 }
@@ -326,8 +337,8 @@ static void *make_truth(void *argument)
     for (int i = 0; group->status == ET_OK && i < group->c->step_count; i++) {
         int n = 0;
         for (int k = 0; k < group->attempt_count; k++)
-            if (group->attempts[k].claims && group->attempts[k].claims[i].order.name[0])
-                claims[n++] = group->attempts[k].claims[i];
+            if (group->attempts[k].judged && group->attempts[k].judged[i].order.name[0])
+                claims[n++] = group->attempts[k].judged[i];
         const uint64_t seed = context->options->has_seed ? context->options->seed : group->c->seed;
         group->status = et_truth_make(&group->jobs[0].steps[i].problem, seed, group->c->rows, claims, n,
                                       context->options->threads, &group->truth[i], &group->error);
@@ -407,7 +418,7 @@ static struct et_judge_input input_of(const struct group *group, const struct at
                                    .step = step,
                                    .job = &group->jobs[0],
                                    .truth = &group->truth[step],
-                                   .claim = &attempt->claims[step],
+                                   .claim = &attempt->judged[step],
                                    .device = &attempt->station->runner.device,
                                    .outputs = &attempt->answers[0].outputs[first],
                                    .facts = &attempt->answers[0].reply.facts[first],
@@ -448,12 +459,13 @@ static bool flushed_apart(const struct group *group, const struct attempt *a, co
                           int step)
 {
     const struct et_truth *truth = &group->truth[step];
-    const int order = et_truth_order(truth, &a->claims[step].order);
+    const int order = et_truth_order(truth, &a->judged[step].order);
     return a->station != b->station && order >= 0 && truth->met[order].subnormal &&
            !(a->station->runner.device.exact_subnormal && b->station->runner.device.exact_subnormal);
 }
 
-/* Against the first other run that must be close, and the first that must give the same bytes. */
+/* Against the first other run, by the same kernels, that must be close, and the first that must give the same
+ * bytes. */
 static void judge_pairs(const struct group *group, int at, int step)
 {
     struct attempt *attempt = &group->attempts[at];
@@ -463,7 +475,7 @@ static void judge_pairs(const struct group *group, int at, int step)
     bool agrees = checks->agrees < 0;
     for (int i = 0; i < group->attempt_count && !(identical && agrees); i++) {
         const struct attempt *other = &group->attempts[i];
-        if (i == at || !answered(other))
+        if (i == at || !answered(other) || other->mutant != attempt->mutant)
             continue;
         const struct et_judge_input reference = input_of(group, other, step);
         char name[ET_PARAMS * 16 + 300];
@@ -515,6 +527,14 @@ static void judge_group(struct group *group)
 
 /* ---- Reporting ---- */
 
+static void add_result(struct context *context, const struct et_result *result)
+{
+    if (context->kills)
+        et_kills_add(context->kills, result);
+    else
+        et_report_add(context->report, result);
+}
+
 static void apply_known(const struct context *context, struct et_result *result)
 {
     const char *device = result->device ? result->device->name : "-";
@@ -533,6 +553,7 @@ static void report_group(struct context *context, const struct group *group)
         const struct attempt *attempt = &group->attempts[i];
         const bool judged = answered(attempt);
         struct et_result result = {.run = attempt->run,
+                                   .mutant = attempt->mutant,
                                    .device = &attempt->station->runner.device,
                                    .verdict = attempt->verdict,
                                    .reason = judged ? NULL : attempt->why.text};
@@ -558,7 +579,7 @@ static void report_group(struct context *context, const struct group *group)
             result.program = attempt->answers[0].reply.facts[0].program;
         }
         apply_known(context, &result);
-        et_report_add(context->report, &result);
+        add_result(context, &result);
     }
 }
 
@@ -576,6 +597,7 @@ static void free_group(struct group *group)
         }
         et_free(attempt->answers);
         et_free(attempt->claims);
+        et_free(attempt->judged);
         et_free(attempt->outputs);
     }
     for (int i = 0; group->truth && i < group->truth_count; i++)
@@ -613,6 +635,21 @@ static enum et_status execute(struct context *context, struct group *group, stru
     return ET_OK;
 }
 
+static enum et_status add_attempts(const struct context *context, struct group *group,
+                                   const struct et_run *runs, int n, const struct et_mutant *mutant,
+                                   struct et_error *error)
+{
+    for (int i = 0; i < n; i++)
+        for (int k = 0; k < context->station_count; k++) {
+            struct attempt *attempt = &group->attempts[group->attempt_count++];
+            *attempt = (struct attempt){.run = &runs[i], .mutant = mutant, .station = &context->stations[k]};
+            const enum et_status status = resolve(context, group, attempt, error);
+            if (status != ET_OK)
+                return status;
+        }
+    return ET_OK;
+}
+
 static enum et_status begin_group(struct context *context, struct group *group, const struct et_run *runs,
                                   int n, struct et_error *error)
 {
@@ -620,20 +657,18 @@ static enum et_status begin_group(struct context *context, struct group *group, 
     group->context = context;
     group->c = runs->c;
     group->fill = runs->fill;
-    group->attempts = et_alloc((size_t)(n * context->station_count), sizeof *group->attempts, error);
+    const struct et_mutants *mutants = &context->plan->mutants;
+    group->attempts = et_alloc((size_t)(n * context->station_count) * (size_t)(1 + mutants->count),
+                               sizeof *group->attempts, error);
     group->truth = et_alloc(steps, sizeof *group->truth, error);
     group->inputs = et_alloc(steps, sizeof *group->inputs, error);
     if (!group->attempts || !group->truth || !group->inputs)
         return ET_FAILED;
-    for (int i = 0; i < n; i++)
-        for (int k = 0; k < context->station_count; k++) {
-            struct attempt *attempt = &group->attempts[group->attempt_count++];
-            *attempt = (struct attempt){.run = &runs[i], .station = &context->stations[k]};
-            const enum et_status status = resolve(context, group, attempt, error);
-            if (status != ET_OK)
-                return status;
-        }
-    return ET_OK;
+    enum et_status status = add_attempts(context, group, runs, n, NULL, error);
+    for (int m = 0; m < mutants->count && status == ET_OK; m++)
+        if (mutants->at[m].op == group->c->op)
+            status = add_attempts(context, group, runs, n, &mutants->at[m], error);
+    return status;
 }
 
 static void run_group(struct context *context, const struct et_run *runs, int n)
@@ -676,7 +711,7 @@ static void run_refusal(struct context *context, const struct et_run *run)
                                .reason = held ? NULL : reason.text,
                                .judgement = &judgement};
     apply_known(context, &result);
-    et_report_add(context->report, &result);
+    add_result(context, &result);
 }
 
 static bool selected(const struct et_options *options, const struct et_device *device)
@@ -737,8 +772,12 @@ static enum et_status open_report(struct context *context, const char *drivers, 
         return ET_FAILED;
     for (int i = 0; i < context->station_count; i++)
         devices[i] = context->stations[i].runner.device;
-    const enum et_status status = et_report_open(context->options, context->plan, devices,
-                                                 context->station_count, drivers, &context->report, error);
+    const enum et_status status =
+        context->plan->mutants.count > 0
+            ? et_kills_open(context->options, &context->plan->mutants, devices, context->station_count,
+                            &context->kills, error)
+            : et_report_open(context->options, context->plan, devices, context->station_count, drivers,
+                             &context->report, error);
     et_free(devices);
     return status;
 }
@@ -757,6 +796,17 @@ static void run_all(struct context *context)
         if (plan->runs[i].skip)
             skip_case(context, &plan->runs[i]);
     }
+}
+
+/* Closes the kill table: none of a mutant's verdicts counts by itself. */
+static int close_kills(const struct context *context)
+{
+    struct et_error error;
+    bool broken = false;
+    if (et_kills_close(context->kills, &broken, &error) == ET_OK)
+        return broken ? ET_EXIT_BROKEN : ET_EXIT_PASS;
+    fprintf(stderr, "etalon: %s\n", error.text);
+    return ET_EXIT_BROKEN;
 }
 
 static int exit_status(const struct context *context, const char *drivers)
@@ -809,6 +859,10 @@ int et_run_plan(const struct et_options *options, const struct et_plan *plan,
         goto done;
     }
     run_all(&context);
+    if (context.kills) {
+        code = close_kills(&context);
+        goto done;
+    }
     code = exit_status(&context, drivers);
     if (et_report_close(context.report, &error) != ET_OK) {
         fprintf(stderr, "etalon: %s\n", error.text);

@@ -430,7 +430,14 @@ static void add_request(struct et_text *text, const struct et_request *request)
         et_text_add(text, "%s\"%s\": %" PRId64, open, request->variant->knobs[i].name, request->knobs[i]);
         open = ", ";
     }
-    et_text_add(text, "}, \"repeats\": %d}\n", request->repeats);
+    et_text_add(text, "}, \"repeats\": %d", request->repeats);
+    for (const struct et_override *o = request->sources; o && o->name; o++) {
+        et_text_add(text, "%s", o == request->sources ? ", \"sources\": {" : ", ");
+        et_json_add_string(text, o->name);
+        et_text_add(text, ": ");
+        et_json_add_string(text, o->text);
+    }
+    et_text_add(text, "%s}\n", request->sources ? "}" : "");
 }
 
 /* ---- The child ---- */

@@ -3,7 +3,8 @@
  *
  * hello    {"etalon": 1, "port": NAME, "device": {...et_device...}}, before any request; or
  *          {"status": "lacking" | "error", "error": SENTENCE}, and it exits
- * request  {"job": FOLDER, "out": FOLDER, "variant": NAME, "knobs": {NAME: INT, ...}, "repeats": N}
+ * request  {"job": FOLDER, "out": FOLDER, "variant": NAME, "knobs": {NAME: INT, ...}, "repeats": N},
+ *          and "sources": {FILE: TEXT, ...} where kernel files are replaced for this request
  * reply    {"status": "ok", "variant": NAME, "claims": [CLAIM, ...one a step],
  *          "steps": [[FACTS, ...one a repeat], ...], "prepare_s": T, "step_s": T}; or
  *          {"status": "refused" | "lacking" | "error", "error": SENTENCE}
@@ -44,6 +45,7 @@ struct et_request {
     const int64_t *knobs; /* in the order of the variant's table; ET_UNSET: not asked for */
     int steps;            /* of the job: the reply must have as many */
     int repeats;
+    const struct et_override *sources; /* ends with a NULL name; NULL: none */
 };
 
 enum et_reply_kind { ET_REPLY_OK, ET_REPLY_REFUSED, ET_REPLY_LACKING, ET_REPLY_ERROR };

@@ -83,7 +83,8 @@ struct work {
     const struct et_port *port;
     struct et_session *session;
     const struct et_device *device;
-    struct et_json json; /* the request */
+    struct et_json json;           /* the request */
+    struct et_override *overrides; /* from it, or NULL */
     struct et_job job;
     const char *out;
     const struct et_variant *variant;
@@ -97,6 +98,7 @@ struct work {
 
 static void free_work(struct work *work)
 {
+    et_free(work->overrides);
     et_free(work->facts);
     et_free(work->claims);
     et_free(work->steps);
@@ -123,15 +125,36 @@ static enum et_status read_knobs(struct work *work, const cJSON *node, struct et
     return status;
 }
 
+static enum et_status read_sources(struct work *work, const cJSON *node, struct et_error *error)
+{
+    if (!work->port->override)
+        return et_json_fail(&work->json, node, error, "port %s takes no sources", work->port->name);
+    enum et_status status = et_json_object(&work->json, node, "sources", error);
+    if (status != ET_OK)
+        return status;
+    work->overrides = et_alloc((size_t)cJSON_GetArraySize(node) + 1, sizeof *work->overrides, error);
+    if (!work->overrides)
+        return ET_FAILED;
+    struct et_override *override = work->overrides;
+    for (node = node->child; node && status == ET_OK; node = node->next, override++) {
+        override->name = node->string;
+        status = et_json_string(&work->json, node, node->string, &override->text, error);
+    }
+    return status;
+}
+
 static enum et_status read_request(struct work *work, const struct et_text *line, struct et_error *error)
 {
-    static const char *const keys[] = {"job", "out", "variant", "knobs", "repeats", NULL};
+    static const char *const keys[] = {"sources", "job", "out", "variant", "knobs", "repeats", NULL};
     const char *folder = NULL, *variant = NULL;
     int64_t repeats = 0;
     struct et_json *json = &work->json;
     enum et_status status = et_json_parse("request", line->data ? line->data : "", line->length, json, error);
+    const cJSON *sources = status == ET_OK ? et_json_get(json->root, "sources") : NULL;
     if (status == ET_OK)
-        status = et_json_exact(json, json->root, "a request", keys, error);
+        status = et_json_exact(json, json->root, "a request", sources ? keys : keys + 1, error);
+    if (status == ET_OK && sources)
+        status = read_sources(work, sources, error);
     if (status == ET_OK)
         status = et_json_string(json, et_json_get(json->root, "job"), "job", &folder, error);
     if (status == ET_OK)
@@ -184,6 +207,8 @@ static enum et_status run(struct work *work, struct et_error *error)
 {
     void *state = NULL;
     const double start = et_now();
+    if (work->overrides)
+        work->port->override(work->session, work->overrides);
     enum et_status status = work->variant->prepare(work->session, work->variant, work->steps, work->claims,
                                                    work->job.step_count, &state, error);
     const double prepared = et_now();
@@ -193,6 +218,8 @@ static enum et_status run(struct work *work, struct et_error *error)
     work->prepare_s = prepared - start;
     work->step_s = et_now() - prepared;
     work->variant->finish(state);
+    if (work->overrides)
+        work->port->override(work->session, NULL);
     return status;
 }
 

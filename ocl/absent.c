@@ -23,6 +23,12 @@ enum et_status et_device_open(const struct et_open *options, struct et_session *
     return et_fail(error, ET_LACKING, "%s", sentence);
 }
 
+void et_device_override(struct et_session *session, const struct et_override *overrides)
+{
+    (void)session;
+    (void)overrides;
+}
+
 void et_device_close(struct et_session *session)
 {
     (void)session;

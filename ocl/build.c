@@ -106,9 +106,10 @@ enum et_status et_kernel(struct et_session *session, const char *folder, const c
                          const char *options, const char *kernel, cl_kernel *dst, struct et_error *error)
 {
     *dst = NULL;
+    const struct et_places places = {session->overrides, folder};
     struct et_text source = {0};
     char *all = et_print(error, "-cl-std=CL1.2 %s", options);
-    enum et_status status = all ? et_source(folder, file, &source, error) : ET_FAILED;
+    enum et_status status = all ? et_source(&places, file, &source, error) : ET_FAILED;
     if (status == ET_OK) {
         session->cl.kernel = kernel;
         session->cl.options = all;

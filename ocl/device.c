@@ -278,6 +278,11 @@ enum et_status et_device_open(const struct et_open *options, struct et_session *
     return status;
 }
 
+void et_device_override(struct et_session *session, const struct et_override *overrides)
+{
+    session->overrides = overrides;
+}
+
 void et_device_close(struct et_session *session)
 {
     if (!session)

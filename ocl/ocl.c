@@ -14,6 +14,7 @@ const struct et_port et_ocl = {
     .variants = variants,
     .list = et_device_list,
     .open = et_device_open,
+    .override = et_device_override,
     .close = et_device_close,
 };
 

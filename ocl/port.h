@@ -38,10 +38,11 @@ enum et_status et_ocl_step(void *state, int i, int repeat, void *const *out, str
                            struct et_error *error);
 void et_ocl_finish(void *state);
 
-/* The port's list, open and close. */
+/* The port's list, open, override and close. */
 int et_device_list(struct et_device *dst, int n, char *report, size_t report_bytes);
 enum et_status et_device_open(const struct et_open *options, struct et_session **session,
                               struct et_device *device, struct et_error *error);
+void et_device_override(struct et_session *session, const struct et_override *overrides);
 void et_device_close(struct et_session *session);
 
 /*

@@ -5,7 +5,7 @@
 #include <string.h>
 
 struct expansion {
-    const char *folder;
+    const struct et_places *places;
     struct et_text *text;
     struct et_text seen; /* names of the files so far, a newline before and after each */
 };
@@ -42,11 +42,17 @@ static enum et_status read_file(const char *folder, const char *name, struct et_
     return status;
 }
 
-static enum et_status find(const char *folder, const char *name, struct et_text *text, bool *found,
-                           struct et_error *error)
+enum et_status et_source_file(const struct et_places *places, const char *name, struct et_text *text,
+                              bool *found, struct et_error *error)
 {
     *found = false;
-    const enum et_status status = folder ? read_file(folder, name, text, found, error) : ET_OK;
+    for (const struct et_override *o = places->overrides; o && o->name && !*found; o++) {
+        *found = strcmp(o->name, name) == 0;
+        if (*found)
+            et_text_bytes(text, o->text, strlen(o->text));
+    }
+    const enum et_status status =
+        places->folder && !*found ? read_file(places->folder, name, text, found, error) : ET_OK;
     for (int i = 0; status == ET_OK && !*found && et_embedded[i].name; i++) {
         if (strcmp(et_embedded[i].name, name) != 0)
             continue;
@@ -96,7 +102,7 @@ static enum et_status expand(struct expansion *expansion, const char *name, bool
                              struct et_error *error)
 {
     struct et_text file = {0};
-    enum et_status status = find(expansion->folder, name, &file, found, error);
+    enum et_status status = et_source_file(expansion->places, name, &file, found, error);
     if (status == ET_OK && *found)
         et_text_add(expansion->text, "#line 1 \"%s\"\n", name);
     const char *line = file.data ? file.data : "";
@@ -118,14 +124,15 @@ static enum et_status expand(struct expansion *expansion, const char *name, bool
     return status;
 }
 
-enum et_status et_source(const char *folder, const char *name, struct et_text *text, struct et_error *error)
+enum et_status et_source(const struct et_places *places, const char *name, struct et_text *text,
+                         struct et_error *error)
 {
-    struct expansion expansion = {.folder = folder, .text = text};
+    struct expansion expansion = {.places = places, .text = text};
     bool found = true;
-    if (folder) {
+    if (places->folder) {
         /* What a folder does not provide is not to pass for it; includes may be the built-in ones. */
         struct et_text own = {0};
-        const enum et_status read = read_file(folder, name, &own, &found, error);
+        const enum et_status read = read_file(places->folder, name, &own, &found, error);
         et_text_free(&own);
         if (read != ET_OK || !found)
             return read != ET_OK ? read : et_fail(error, ET_LACKING, "the folder of --port has no %s", name);

@@ -2,6 +2,7 @@
 #ifndef ET_OCL_SOURCE_H
 #define ET_OCL_SOURCE_H
 
+#include "../ref/etalon_port.h"
 #include "memory.h"
 
 struct et_embedded {
@@ -12,11 +13,21 @@ struct et_embedded {
 
 extern const struct et_embedded et_embedded[]; /* written by tools/embed; ends with a NULL name */
 
+/* Where kernel files are looked for, in this order; then among the embedded ones. */
+struct et_places {
+    const struct et_override *overrides; /* ends with a NULL name; NULL: none */
+    const char *folder;                  /* NULL: none */
+};
+
 /*
- * Adds to text the file `name`, of folder or, where that is NULL, embedded, each `#include "x"` line replaced
- * by the file x (of folder or else embedded), once, and #line directives so that a build log names files. An
- * include found nowhere is left to the compiler. ET_LACKING: the folder has no such file.
+ * Adds to text the file `name`, each `#include "x"` line replaced by the file x, once, and #line directives
+ * so that a build log names files. An include found nowhere is left to the compiler. ET_LACKING: the folder
+ * has no file `name`, overridden or not.
  */
-enum et_status et_source(const char *folder, const char *name, struct et_text *text, struct et_error *error);
+enum et_status et_source(const struct et_places *places, const char *name, struct et_text *text,
+                         struct et_error *error);
+/* Adds the file as it stands. *found false: there is none, which is no failure. */
+enum et_status et_source_file(const struct et_places *places, const char *name, struct et_text *text,
+                              bool *found, struct et_error *error);
 
 #endif

@@ -100,6 +100,11 @@ struct et_open {
     struct et_ceilings limits; /* of the device, from its opening on */
 };
 
+/* A kernel source in memory, in place of the port's own file of that name. */
+struct et_override {
+    const char *name, *text;
+};
+
 struct et_port {
     const char *name;
     const struct et_variant *const *variants; /* ends with NULL */
@@ -111,6 +116,11 @@ struct et_port {
     /* Opens a device, runs the arithmetic probe and fills *device. */
     enum et_status (*open)(const struct et_open *options, struct et_session **session,
                            struct et_device *device, struct et_error *error);
+    /*
+     * From here on, whatever is built takes these sources (which end with a NULL name and stay valid) first;
+     * NULL ends it. A port without sources has NULL here.
+     */
+    void (*override)(struct et_session *session, const struct et_override *overrides);
     void (*close)(struct et_session *session); /* NULL is allowed */
 };
 

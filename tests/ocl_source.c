@@ -23,7 +23,7 @@ static enum et_status expand(const char *a, const char *b, struct et_text *text,
         fputs(texts[i], file);
         fclose(file);
     }
-    const enum et_status status = et_source(folder, "a.cl", text, error);
+    const enum et_status status = et_source(&(const struct et_places){.folder = folder}, "a.cl", text, error);
     unlink(path[0]);
     unlink(path[1]);
     rmdir(folder);
@@ -57,13 +57,26 @@ START_TEST(includes_are_expanded_in_place)
 }
 END_TEST
 
+START_TEST(an_override_comes_before_folder_and_built_in_files)
+{
+    const struct et_override overrides[] = {
+        {"dtype.clh", "x\n"}, {"gqa_av.cl", "#include \"dtype.clh\"\ny"}, {NULL, NULL}};
+    struct et_text text = {0};
+    const struct et_places places = {.overrides = overrides, .folder = ET_CASES "/../ocl"};
+    ck_assert_int_eq(et_source(&places, "gqa_av.cl", &text, NULL), ET_OK);
+    ck_assert_str_eq(text.data,
+                     "#line 1 \"gqa_av.cl\"\n#line 1 \"dtype.clh\"\nx\n#line 2 \"gqa_av.cl\"\ny\n");
+    et_text_free(&text);
+}
+END_TEST
+
 START_TEST(a_folder_comes_before_what_is_built_in)
 {
     struct et_text text = {0};
     ck_assert_int_eq(expand("#include \"dtype.clh\"\n", "", &text, NULL), ET_OK);
     ck_assert_ptr_nonnull(strstr(text.data, "load4_bf16"));
     et_text_free(&text);
-    ck_assert_int_eq(et_source(NULL, "gqa_av.cl", &text, NULL), ET_OK);
+    ck_assert_int_eq(et_source(&(const struct et_places){0}, "gqa_av.cl", &text, NULL), ET_OK);
     ck_assert_ptr_nonnull(strstr(text.data, "gqa_av_per_head"));
     et_text_free(&text);
 }
@@ -73,7 +86,7 @@ START_TEST(a_source_that_is_nowhere_is_named)
 {
     struct et_text text = {0};
     struct et_error error = {""};
-    ck_assert_int_eq(et_source(NULL, "none.cl", &text, &error), ET_FAILED);
+    ck_assert_int_eq(et_source(&(const struct et_places){0}, "none.cl", &text, &error), ET_FAILED);
     ck_assert_str_eq(error.text, "kernel source none.cl is not built in");
     et_text_free(&text);
 }
@@ -83,7 +96,8 @@ START_TEST(what_a_folder_does_not_provide_does_not_pass_for_it)
 {
     struct et_text text = {0};
     struct et_error error = {""};
-    ck_assert_int_eq(et_source("/nowhere", "gqa_av.cl", &text, &error), ET_LACKING);
+    ck_assert_int_eq(et_source(&(const struct et_places){.folder = "/nowhere"}, "gqa_av.cl", &text, &error),
+                     ET_LACKING);
     ck_assert_str_eq(error.text, "the folder of --port has no gqa_av.cl");
     et_text_free(&text);
 }
@@ -136,6 +150,7 @@ Suite *et_suite(void)
     tcase_add_loop_test(source, includes_are_expanded_in_place, 0,
                         (int)(sizeof expansions / sizeof expansions[0]));
     tcase_add_test(source, a_folder_comes_before_what_is_built_in);
+    tcase_add_test(source, an_override_comes_before_folder_and_built_in_files);
     tcase_add_test(source, a_source_that_is_nowhere_is_named);
     tcase_add_test(source, what_a_folder_does_not_provide_does_not_pass_for_it);
     tcase_add_test(source, what_is_embedded_is_the_file);

@@ -1,0 +1,128 @@
+#!/usr/bin/env python3
+"""`etalon mutate` on PoCL: every mutant is killed, no honest reordering is flagged, and both can fail.
+
+usage: mutate.py ETALON [unittest argument ...]        exits 77 where there is no PoCL device
+"""
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+ETALON = str(Path(sys.argv[1]).resolve())
+QUICK = ('-k', 'gqa_av/teeth/packed/*')  # two runs
+
+NOTHING = 'Adds 0.\nfile: gqa_av.cl\n-rest = context % 4;\n+rest = context % 4 + 0;\n'
+
+
+def mutate(*args):
+    return subprocess.run([ETALON, 'mutate', *map(str, args)], capture_output=True, text=True, timeout=600)
+
+
+class Mutate(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = Path(folder.name)
+        (self.folder / 'gqa_av').mkdir()
+
+    def add(self, name, text):
+        (self.folder / 'gqa_av' / name).write_text(text)
+
+    def quick(self, *args):
+        return mutate('--mutants', self.folder, *QUICK, *args)
+
+    def test_kills_all_and_flags_no_honest_one(self):
+        for path in (ROOT / 'tools/mutants/gqa_av').iterdir():
+            shutil.copy(path, self.folder / 'gqa_av')
+        self.add('nothing-done', NOTHING)
+        done = mutate('--mutants', self.folder, '-o', self.folder / 'results.jsonl')
+        _, *lines = [json.loads(line) for line in (self.folder / 'results.jsonl').read_text().splitlines()]
+        verdict = {line['mutant']: line['verdict'] for line in lines}
+        # Planted, so that a table in which nothing survives means something.
+        self.assertEqual('SURVIVED', verdict.pop('nothing-done'))
+        self.assertIn('\nSURVIVED gqa_av/nothing-done: Adds 0.\n', done.stdout)
+        self.assertEqual(1, done.returncode)
+        for name, word in verdict.items():
+            self.assertEqual('quiet' if name.startswith('honest-') else 'killed', word, name)
+        honest = [name for name in verdict if name.startswith('honest-')]
+        self.assertGreaterEqual(len(honest), 3)
+        self.assertGreaterEqual(len(verdict) - len(honest), 15)
+        self.assertRegex(done.stdout, r'\| tail-elsewhere +(\| +\. ){5}\| +10 ')  # only the replay can see it
+        self.assertIn(f'{len(verdict) - len(honest)} of {len(verdict) - len(honest) + 1} mutants killed', done.stdout)
+
+    def test_passes_where_all_is_as_it_must_be(self):
+        done = mutate(*QUICK, 'tail-*', 'honest-serial')
+        self.assertEqual(0, done.returncode, done.stdout + done.stderr)
+        self.assertIn('3 of 3 mutants killed, by nmse alone 2; 0 of 1 honest reorderings flagged', done.stdout)
+
+    def test_flags_an_honest_reordering_that_is_none(self):
+        self.add('honest-not', 'Drops the tail.\nclaim: order none, depth_sum context+3\nfile: gqa_av.cl\n'
+                               '-i == 0 && rest > 0\n+i == 0 && rest > 3\n')
+        done = self.quick()
+        self.assertEqual(1, done.returncode)
+        self.assertIn('FALSE ALARM gqa_av/honest-not: Drops the tail.', done.stdout)
+
+    def test_counts_a_kernel_that_does_not_build_as_killed(self):
+        self.add('broken', 'No C.\nfile: gqa_av.cl\n-rest = context % 4;\n+rest = ;\n')
+        done = self.quick()
+        self.assertEqual(0, done.returncode, done.stdout + done.stderr)
+        self.assertRegex(done.stdout, r'\| broken .* 2 \| killed \|')
+
+    def test_edits_the_kernels_of_the_port_given(self):
+        kernels = self.folder / 'kernels'
+        kernels.mkdir()
+        text = (ROOT / 'ocl/gqa_av.cl').read_text()
+        self.assertIn('rest = context % 4;', text)
+        (kernels / 'gqa_av.cl').write_text(text.replace('rest = context % 4;', 'rest = context & 3;'))
+        self.add('tail', 'No tail.\nfile: gqa_av.cl\n-rest = context & 3;\n+rest = 0;\n')
+        self.assertEqual(0, self.quick('--port', f'ocl:{kernels}').returncode)
+        self.assertEqual(2, self.quick().returncode)
+
+    def test_says_when_the_kernels_as_they_are_do_not_pass(self):
+        kernels = self.folder / 'kernels'
+        kernels.mkdir()
+        text = (ROOT / 'ocl/gqa_av.cl').read_text()
+        (kernels / 'gqa_av.cl').write_text(text.replace('i == 0 && rest > 0', 'i == 0 && rest > 3'))
+        self.add('tree', 'No tree.\nfile: gqa_av.cl\n-step = PARTIALS / 2;\n+step = 0;\n')
+        done = self.quick('--port', f'ocl:{kernels}')
+        self.assertEqual(1, done.returncode)
+        self.assertIn("the kernels as they are do not pass: etalon run 'gqa_av/teeth/packed/normal/", done.stdout)
+
+    def test_refuses_a_file_that_is_not_of_the_form(self):
+        head = 'A bug.\nfile: gqa_av.cl\n'
+        for text, sentence in (
+            (head + '-no such text\n+\n', ':3: mutant m: gqa_av.cl has this text nowhere, must have it exactly once'),
+            (head + '-context\n+\n', ':3: mutant m: gqa_av.cl has this text several times, must have it exactly once'),
+            (head + '-rest = context % 4;\n', ':3: lines to be replaced (-) are followed by no replacement (+)'),
+            (head + '+a\n', ':3: a replacement (+) follows no line to be replaced (-)'),
+            (head + '-\n+a\n', ':3: the text to be replaced is empty'),
+            (head, ':2: a mutant edits something'),
+            ('A bug.\n', ':1: a mutant edits something'),
+            ('A bug.\n-a\n+b\n', ':2: an edit needs a line "file: NAME" before it'),
+            ('A bug.\nfile: none.cl\n', ':2: mutant m: there is no kernel file none.cl'),
+            ('A bug.\nfiles: gqa_av.cl\n', ':2: must be "origin: " or "claim: "'),
+            ('A bug.\nclaim: order none, depth_sum 2*contexts\n', ':2: a claim must read "order none, depth_sum'),
+            ('A bug.\nclaim: order none, depth_sum context\n' + NOTHING.split('\n', 1)[1],
+             ':5: honest-NAME has a claim, and no other mutant has'),
+            ('', ': is empty or holds a NUL byte'),
+        ):
+            self.add('m', text)
+            done = self.quick()
+            self.assertEqual(2, done.returncode, text)
+            self.assertIn(f'gqa_av/m{sentence}', done.stderr)
+
+    def test_refuses_an_empty_selection(self):
+        self.assertEqual(2, self.quick().returncode)
+        self.assertEqual(2, mutate('no-such-*').returncode)
+
+
+if __name__ == '__main__':
+    listing = subprocess.run([ETALON, 'list', 'devices'], capture_output=True, text=True)
+    if 'Portable Computing Language' not in listing.stdout:
+        print('skipped: no PoCL device')
+        sys.exit(77)
+    unittest.main(argv=[sys.argv[0], *sys.argv[2:]])
