@@ -255,13 +255,23 @@ static const char *const script[] = {"/bin/sh", "runner.sh", NULL};
     SAY(HELLO)                                                                                               \
     "while read line; do if [ -e again ]; then\n" SAY(FINE_REPLY) "else : > again\n" instead "\nfi; done\n"
 
-static void ask(struct et_runner *runner, double timeout_s)
+static void ask_with(struct et_runner *runner, double timeout_s, const struct et_override *sources)
 {
     static const int64_t unset[] = {7, ET_UNSET};
-    const struct et_request request = {
-        .job = "job", .out = "out", .variant = &fake, .knobs = unset, .steps = 1, .repeats = 1};
+    const struct et_request request = {.job = "job",
+                                       .out = "out",
+                                       .variant = &fake,
+                                       .knobs = unset,
+                                       .steps = 1,
+                                       .repeats = 1,
+                                       .sources = sources};
     struct et_error error = {.text = ""};
     ck_assert_msg(et_runner_ask(runner, &request, timeout_s, &error) == ET_OK, "%s", error.text);
+}
+
+static void ask(struct et_runner *runner, double timeout_s)
+{
+    ask_with(runner, timeout_s, NULL);
 }
 
 /* The reply, waited for in small steps. */
@@ -322,17 +332,21 @@ END_TEST
 
 START_TEST(a_request_is_this_line)
 {
+    static const struct et_override sources[] = {{"a.cl", "x\n"}, {"b.clh", ""}, {NULL, NULL}};
     struct et_runner runner;
     char line[300];
-    start(&runner, SAY(HELLO) "read line; echo \"$line\" > line\n" SAY(FINE_REPLY));
-    ask(&runner, 10);
+    start(&runner, SAY(HELLO) "read -r line; printf '%s\\n' \"$line\" > line\n" SAY(FINE_REPLY));
+    ask_with(&runner, 10, _i == 1 ? sources : NULL);
     struct et_reply reply = reply_of(&runner);
     et_reply_free(&reply);
     et_runner_stop(&runner, NULL);
     read_text("line", line, sizeof line);
-    ck_assert_str_eq(line,
-                     "{\"job\": \"job\", \"out\": \"out\", \"variant\": \"fake\", \"knobs\": {\"lanes\": 7}, "
-                     "\"repeats\": 1}\n");
+    static const char *const want[] = {"{\"job\": \"job\", \"out\": \"out\", \"variant\": \"fake\", "
+                                       "\"knobs\": {\"lanes\": 7}, \"repeats\": 1}\n",
+                                       "{\"job\": \"job\", \"out\": \"out\", \"variant\": \"fake\", "
+                                       "\"knobs\": {\"lanes\": 7}, \"repeats\": 1, "
+                                       "\"sources\": {\"a.cl\": \"x\\n\", \"b.clh\": \"\"}}\n"};
+    ck_assert_str_eq(line, want[_i]);
 }
 END_TEST
 
@@ -815,6 +829,7 @@ START_TEST(a_bad_request_is_an_error_and_the_next_is_served)
         {"{}", "a request has no job"},
         {REQUEST("job", "fake", "{}", "0"), "repeats"},
         {REQUEST("job", "fake", "{}", "1, \"seed\": 1"), "seed"},
+        {REQUEST("job", "fake", "{}", "1, \"sources\": {\"a.cl\": \"\"}"), "port fake takes no sources"},
         {REQUEST("nowhere", "fake", "{}", "1"), "nowhere/job.json"},
         {REQUEST("job", "other", "{}", "1"), "port fake has no variant other of gqa_av"},
         {REQUEST("job", "fake", "{\"tiles\": 1}", "1"), "fake has no knob tiles"},
@@ -912,7 +927,7 @@ Suite *et_suite(void)
     tcase_add_checked_fixture(tests, enter_folder, leave_folder);
     tcase_set_timeout(tests, 30);
     tcase_add_test(tests, a_reply_is_read_into_claims_and_facts);
-    tcase_add_test(tests, a_request_is_this_line);
+    tcase_add_loop_test(tests, a_request_is_this_line, 0, 2);
     tcase_add_loop_test(tests, whatever_a_child_does_is_one_error_and_the_next_answers, 0,
                         sizeof once / sizeof *once);
     tcase_add_test(tests, an_error_of_the_protocol_keeps_the_child);

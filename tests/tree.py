@@ -26,6 +26,8 @@ class Tree(unittest.TestCase):
                           "tests/{}.c", "tests/ocl_{}.c"):
                 self.assertTrue((ROOT / place.format(op)).is_file(), place.format(op))
             self.assertTrue(list((ROOT / "cases" / op).glob("*.json")))
+            self.assertTrue((ROOT / "cases" / op / "teeth.json").is_file(), op)
+            self.assertTrue(list((ROOT / "tools/mutants" / op).iterdir()))
             page = (ROOT / f"docs/operators/{op}.md").read_text()
             for variant in variants:
                 self.assertIn(variant, page)
