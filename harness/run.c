@@ -464,7 +464,7 @@ static bool flushed_apart(const struct group *group, const struct attempt *a, co
            !(a->station->runner.device.exact_subnormal && b->station->runner.device.exact_subnormal);
 }
 
-/* Against the first run of the same kernels that must be close, and the first that must give the same bytes. */
+/* Against the first run of the same kernels that must be close, and the first that must be the same bytes. */
 static void judge_pairs(const struct group *group, int at, int step)
 {
     struct attempt *attempt = &group->attempts[at];
