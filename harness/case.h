@@ -53,7 +53,7 @@ struct et_ask {
 /* A limit per check; off where disabled. */
 struct et_checks {
     double nmse, bound, noise, gain, agrees; /* limits; negative: off */
-    bool replay, identical, written, guards, inputs_kept, expect;
+    bool exact, replay, identical, written, guards, inputs_kept, expect;
     int repeat;    /* executions; 1: off */
     bool allclose; /* off unless given */
     double atol, rtol;

@@ -61,6 +61,7 @@ static const struct named limits[] = {
 };
 
 static const struct named switches[] = {
+    {"exact", offsetof(struct et_checks, exact)},
     {"replay", offsetof(struct et_checks, replay)},
     {"identical", offsetof(struct et_checks, identical)},
     {"written", offsetof(struct et_checks, written)},
@@ -85,9 +86,9 @@ static enum et_status read_check(const struct et_reader *r, const cJSON *node, s
 
 enum et_status et_read_checks(const struct et_reader *r, const cJSON *node, struct et_checks *checks)
 {
-    static const char *const keys[] = {"nmse",   "bound",     "noise",    "gain",   "agrees",
-                                       "replay", "identical", "written",  "guards", "inputs_kept",
-                                       "expect", "repeat",    "allclose", NULL};
+    static const char *const keys[] = {"nmse",        "bound",  "noise",     "gain",     "agrees",
+                                       "exact",       "replay", "identical", "written",  "guards",
+                                       "inputs_kept", "expect", "repeat",    "allclose", NULL};
     enum et_status status = node ? et_json_keys(r->json, node, "checks", keys, r->error) : ET_OK;
     for (const cJSON *member = node ? node->child : NULL; status == ET_OK && member; member = member->next)
         status = read_check(r, member, checks);

@@ -59,8 +59,11 @@ enum et_status et_find_fill(const struct et_reader *r, const cJSON *node, const 
     const char *name = NULL;
     if (et_json_string(r->json, node, what, &name, r->error) != ET_OK)
         return ET_INVALID;
-    if (et_fill_named(name, kind))
-        return ET_OK;
+    if (et_fill_named(name, kind)) {
+        if (!et_fill_is_exact(*kind) || r->op->exact_fills & 1U << *kind)
+            return ET_OK;
+        return et_json_fail(r->json, node, r->error, "%s has no fill \"%s\"", r->op->name, name);
+    }
     struct et_nearest nearest = {.word = name};
     for (int i = 0; i < ET_FILLS; i++)
         et_nearest_try(&nearest, et_fill_name((enum et_fill_kind)i));

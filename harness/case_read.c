@@ -81,6 +81,7 @@ static enum et_status read_checks(struct et_entry *e)
                                         .noise = 4,
                                         .gain = 6,
                                         .agrees = 1,
+                                        .exact = true,
                                         .replay = true,
                                         .identical = true,
                                         .written = true,

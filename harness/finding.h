@@ -47,6 +47,33 @@ struct et_shown et_show_value(enum et_dtype dtype, double value); /* bits: of th
 void et_tell_place(struct et_tally *tally, const struct et_output *output, int64_t element);
 void et_tell_more(struct et_tally *tally, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
+/* What a step's inputs are decides which bound holds: one structured input makes the step structured. */
+enum et_regime { ET_INDEPENDENT, ET_RECORDED, ET_STRUCTURED };
+
+/* One output of one step, and what it is measured with. */
+struct et_subject {
+    int t;
+    const struct et_problem *problem;
+    const struct et_truth *truth;
+    const struct et_checks *checks;
+    int arith; /* of the truth; negative: none of it is the claimed one */
+    enum et_regime regime;
+};
+
+struct et_subject et_subject_of(const struct et_judge_input *input, int t);
+
+/* What is predicted of one element of a sampled unit. */
+struct et_predicted {
+    double ref;
+    double tolerance;
+    double variance; /* of the error: everything predicted, the store included */
+};
+
+/* Of element k of sampled unit u. */
+struct et_predicted et_predict(const struct et_subject *s, const struct et_unit *unit, int64_t u, int64_t k);
+/* |err| / tolerance; Inf for what no limit covers: a NaN, or any error where none is allowed. */
+double et_ratio(double err, double tolerance);
+
 /* The checks of judge_bytes.c, of all outputs of one step. */
 struct et_finding et_judge_repeat(const struct et_judge_input *input);
 struct et_finding et_judge_written(const struct et_judge_input *input);

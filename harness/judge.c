@@ -17,19 +17,13 @@ const char *et_verdict_name(enum et_verdict verdict)
 const char *et_check_name(enum et_check check)
 {
     static const char *const names[ET_CHECKS] = {
-        [ET_CHECK_NMSE] = "nmse",
-        [ET_CHECK_BOUND] = "bound",
-        [ET_CHECK_NOISE] = "noise",
-        [ET_CHECK_GAIN] = "gain",
-        [ET_CHECK_AGREES] = "agrees",
-        [ET_CHECK_REPLAY] = "replay",
-        [ET_CHECK_IDENTICAL] = "identical",
-        [ET_CHECK_REPEAT] = "repeat",
-        [ET_CHECK_WRITTEN] = "written",
-        [ET_CHECK_GUARDS] = "guards",
-        [ET_CHECK_INPUTS_KEPT] = "inputs_kept",
-        [ET_CHECK_EXPECT] = "expect",
-        [ET_CHECK_ALLCLOSE] = "allclose",
+        [ET_CHECK_NMSE] = "nmse",     [ET_CHECK_BOUND] = "bound",
+        [ET_CHECK_NOISE] = "noise",   [ET_CHECK_GAIN] = "gain",
+        [ET_CHECK_AGREES] = "agrees", [ET_CHECK_EXACT] = "exact",
+        [ET_CHECK_REPLAY] = "replay", [ET_CHECK_IDENTICAL] = "identical",
+        [ET_CHECK_REPEAT] = "repeat", [ET_CHECK_WRITTEN] = "written",
+        [ET_CHECK_GUARDS] = "guards", [ET_CHECK_INPUTS_KEPT] = "inputs_kept",
+        [ET_CHECK_EXPECT] = "expect", [ET_CHECK_ALLCLOSE] = "allclose",
     };
     return names[check];
 }
@@ -45,50 +39,65 @@ enum et_verdict et_verdict_of(const struct et_judgement *judgement)
     return held ? ET_PASS : ET_SKIP;
 }
 
-/* What a step's inputs are decides which bound holds: one structured input makes the step structured. */
-enum data { INDEPENDENT, RECORDED, STRUCTURED };
-
-static enum data data_of(const struct et_judge_input *input)
+static enum et_regime regime_of(const struct et_judge_input *input)
 {
     const struct et_operator *op = input->c->op;
-    enum data data = INDEPENDENT;
+    enum et_regime regime = ET_INDEPENDENT;
     for (int t = 0; op->tensors[t].name; t++) {
         const struct et_data *d = &input->c->steps[input->step].data[t];
         if (op->tensors[t].role != ET_INPUT)
             continue;
         if (d->given && d->kind == ET_DATA_FILE)
-            data = RECORDED;
+            regime = ET_RECORDED;
         else if (d->given && d->kind == ET_DATA_VALUES)
-            return STRUCTURED;
+            return ET_STRUCTURED;
         else if (!et_fill_is_iid(d->given ? d->fill.kind : input->fill))
-            return STRUCTURED;
+            return ET_STRUCTURED;
     }
-    return data;
+    return regime;
 }
 
-/* One output of one run, and what it is measured with. */
+struct et_subject et_subject_of(const struct et_judge_input *input, int t)
+{
+    return (struct et_subject){
+        .t = t,
+        .problem = &input->job->steps[input->step].problem,
+        .truth = input->truth,
+        .checks = &input->c->checks,
+        .arith = et_truth_arith(input->truth, &input->claim->arith),
+        .regime = regime_of(input),
+    };
+}
+
+struct et_predicted et_predict(const struct et_subject *s, const struct et_unit *unit, int64_t u, int64_t k)
+{
+    const struct et_truth *truth = s->truth;
+    const struct et_spread *spread =
+        &truth->spread[truth->arith_count * truth->at[u] + s->arith * unit->count + k];
+    struct et_predicted p = {.ref = truth->value[truth->at[u] + k]};
+    double bound = spread->worst;
+    if (s->regime == ET_INDEPENDENT)
+        bound = fmin(bound, 6 * sqrt(spread->variance) + spread->bias);
+    else if (s->regime == ET_RECORDED)
+        bound = fmin(bound, spread->likely + spread->bias);
+    bound += 3 * 0x1p-24 * fabs(p.ref);
+    const double store = et_half_ulp(s->problem->tensor[s->t].dtype, fabs(p.ref) + bound);
+    p.tolerance = bound + store;
+    p.variance =
+        spread->variance + spread->bias * spread->bias + store * store / 3 + 3 * 0x1p-48 * p.ref * p.ref;
+    return p;
+}
+
+/* One output of one run. */
 struct subject {
+    struct et_subject of;
     struct et_output output;
-    int t;
-    const struct et_problem *problem;
-    const struct et_truth *truth;
-    const struct et_checks *checks;
-    int arith;
-    enum data data;
 };
 
 static struct subject subject_of(const struct et_judge_input *input, int t)
 {
     const struct et_problem *problem = &input->job->steps[input->step].problem;
-    return (struct subject){
-        .output = et_output_of(problem, &input->outputs[0], t),
-        .t = t,
-        .problem = problem,
-        .truth = input->truth,
-        .checks = &input->c->checks,
-        .arith = et_truth_arith(input->truth, &input->claim->arith),
-        .data = data_of(input),
-    };
+    return (struct subject){et_subject_of(input, t), et_output_of(problem, &input->outputs[0], t)};
 }
 
 /* One element of a sampled unit, beside its truth. */
@@ -115,33 +124,18 @@ static bool is_apart(enum et_dtype dtype, double ref, double got, double toleran
 /* Element k of sampled unit u. */
 static struct element measure(const struct subject *s, const struct et_unit *unit, int64_t u, int64_t k)
 {
-    const struct et_truth *truth = s->truth;
     const enum et_dtype dtype = s->output.tensor->dtype;
-    const struct et_spread *spread =
-        &truth->spread[truth->arith_count * truth->at[u] + s->arith * unit->count + k];
-
-    struct element e = {.at = unit->at + k * unit->step, .ref = truth->value[truth->at[u] + k]};
+    const struct et_predicted p = et_predict(&s->of, unit, u, k);
+    struct element e = {
+        .at = unit->at + k * unit->step, .ref = p.ref, .tolerance = p.tolerance, .variance = p.variance};
     e.bits = et_output_bits(&s->output, e.at);
     e.got = (double)et_widen(dtype, e.bits);
-
-    double bound = spread->worst;
-    if (s->data == INDEPENDENT)
-        bound = fmin(bound, 6 * sqrt(spread->variance) + spread->bias);
-    else if (s->data == RECORDED)
-        bound = fmin(bound, spread->likely + spread->bias);
-    bound += 3 * 0x1p-24 * fabs(e.ref);
-    const double store = et_half_ulp(dtype, fabs(e.ref) + bound);
-    e.tolerance = bound + store;
-    e.variance =
-        spread->variance + spread->bias * spread->bias + store * store / 3 + 3 * 0x1p-48 * e.ref * e.ref;
-
     e.apart = is_apart(dtype, e.ref, e.got, e.tolerance);
     e.err = e.apart ? 0 : e.got - e.ref;
     return e;
 }
 
-/* Inf for what no limit covers: a NaN, or any error where none is allowed. */
-static double ratio(double err, double tolerance)
+double et_ratio(double err, double tolerance)
 {
     const double r = fabs(err) / tolerance;
     if (isnan(r))
@@ -179,12 +173,12 @@ struct sums {
 
 static void judge_element(const struct subject *s, const struct element *e, struct sums *sums)
 {
-    const double headroom = ratio(e->err, e->tolerance);
+    const double headroom = et_ratio(e->err, e->tolerance);
     sums->unbounded += !e->apart && isinf(e->tolerance);
-    if (et_tally_breaks(&sums->bound, headroom, headroom <= s->checks->bound))
-        tell_element(&sums->bound, &s->output, e, s->checks->bound * e->tolerance);
-    const double tolerance = s->checks->atol + s->checks->rtol * fabs(e->ref);
-    const double part = ratio(e->err, tolerance);
+    if (et_tally_breaks(&sums->bound, headroom, headroom <= s->of.checks->bound))
+        tell_element(&sums->bound, &s->output, e, s->of.checks->bound * e->tolerance);
+    const double tolerance = s->of.checks->atol + s->of.checks->rtol * fabs(e->ref);
+    const double part = et_ratio(e->err, tolerance);
     if (et_tally_breaks(&sums->allclose, part, part <= 1))
         tell_element(&sums->allclose, &s->output, e, tolerance);
 }
@@ -206,7 +200,7 @@ static void add_element(struct row *row, const struct element *e)
 static double judge_noise(const struct subject *s, const struct row *row, int64_t first,
                           struct et_tally *tally)
 {
-    const double energy = ratio(row->err2, row->variance), limit = s->checks->noise;
+    const double energy = et_ratio(row->err2, row->variance), limit = s->of.checks->noise;
     if (et_tally_breaks(tally, energy, energy <= limit)) {
         et_tell_more(tally, "row of ");
         et_tell_place(tally, &s->output, first);
@@ -239,9 +233,9 @@ static void add_row(const struct subject *s, const struct row *row, int64_t firs
 
 static void sum_up(const struct subject *s, struct sums *sums)
 {
-    for (int64_t u = 0; u < s->truth->units; u++) {
-        const struct et_unit unit = s->problem->op->unit(s->problem, s->truth->unit[u]);
-        if (unit.output != s->t)
+    for (int64_t u = 0; u < s->of.truth->units; u++) {
+        const struct et_unit unit = s->of.problem->op->unit(s->of.problem, s->of.truth->unit[u]);
+        if (unit.output != s->of.t)
             continue;
         struct row row = {0};
         for (int64_t k = 0; k < unit.count; k++) {
@@ -249,7 +243,7 @@ static void sum_up(const struct subject *s, struct sums *sums)
             judge_element(s, &e, sums);
             add_element(&row, &e);
         }
-        add_row(s, &row, unit.at, s->truth->again[u], sums);
+        add_row(s, &row, unit.at, s->of.truth->again[u], sums);
     }
 }
 
@@ -259,8 +253,8 @@ static struct et_finding nmse_finding(const struct subject *s, const struct sums
     const bool zero = sums->ref2 == 0;
     struct et_finding f = {
         .outcome = ET_HELD,
-        .figure = ratio(sums->err2, zero ? 1 : sums->ref2),
-        .limit = zero ? 0 : fmax(s->checks->nmse, derived),
+        .figure = et_ratio(sums->err2, zero ? 1 : sums->ref2),
+        .limit = zero ? 0 : fmax(s->of.checks->nmse, derived),
     };
     if (f.figure > f.limit) {
         f.outcome = ET_BROKEN;
@@ -282,13 +276,13 @@ static double mean_energy(const struct sums *sums)
 static double mean_limit(const struct subject *s, const struct sums *sums)
 {
     const double deviation = sqrt(sums->energy_variance) / (double)sums->energy_rows;
-    return s->checks->noise / 4 * fmax(1.5, 1 + 6 * deviation);
+    return s->of.checks->noise / 4 * fmax(1.5, 1 + 6 * deviation);
 }
 
 static struct et_finding noise_finding(const struct subject *s, const struct sums *sums)
 {
     const double mean = mean_energy(sums), limit = mean_limit(s, sums);
-    struct et_finding f = et_tally_finding(&sums->noise, sums->noise.worst, s->checks->noise, "rows");
+    struct et_finding f = et_tally_finding(&sums->noise, sums->noise.worst, s->of.checks->noise, "rows");
     if (f.outcome != ET_HELD || mean <= limit)
         return f;
     f = (struct et_finding){.outcome = ET_BROKEN, .figure = mean, .limit = limit};
@@ -300,7 +294,7 @@ static struct et_finding noise_finding(const struct subject *s, const struct sum
 static struct et_finding gain_finding(const struct subject *s, const struct sums *sums)
 {
     const double z = sums->pull / sqrt(sums->weight);
-    struct et_finding f = {.outcome = ET_HELD, .figure = ratio(z, 1), .limit = s->checks->gain};
+    struct et_finding f = {.outcome = ET_HELD, .figure = et_ratio(z, 1), .limit = s->of.checks->gain};
     if (f.figure > f.limit) {
         f.outcome = ET_BROKEN;
         snprintf(f.text, sizeof f.text,
@@ -322,12 +316,12 @@ static struct et_finding bound_finding(const struct subject *s, const struct sum
 {
     if (sums->unbounded > 0 && sums->bound.broken == 0)
         return et_skipped("the declared depth of roundings leaves no finite bound on structured data");
-    return et_tally_finding(&sums->bound, sums->bound.worst, s->checks->bound, "elements");
+    return et_tally_finding(&sums->bound, sums->bound.worst, s->of.checks->bound, "elements");
 }
 
 static void judge_values(const struct subject *s, const char *prefix, struct et_judgement *judgement)
 {
-    const struct et_checks *checks = s->checks;
+    const struct et_checks *checks = s->of.checks;
     struct sums sums = {0};
     sum_up(s, &sums);
     if (sums.bound.judged == 0)
@@ -337,7 +331,7 @@ static void judge_values(const struct subject *s, const char *prefix, struct et_
     judgement->nmse_derived = fmax(judgement->nmse_derived, derived);
     judgement->noise_mean = fmax(judgement->noise_mean, mean_energy(&sums));
 
-    const bool iid = s->data == INDEPENDENT;
+    const bool iid = s->of.regime == ET_INDEPENDENT;
     report(judgement, ET_CHECK_NMSE, checks->nmse >= 0, nmse_finding(s, &sums, derived), prefix);
     report(judgement, ET_CHECK_BOUND, checks->bound >= 0, bound_finding(s, &sums), prefix);
     report(judgement, ET_CHECK_NOISE, checks->noise >= 0 && iid, noise_finding(s, &sums), prefix);
@@ -350,12 +344,12 @@ static void judge_values(const struct subject *s, const char *prefix, struct et_
 static struct et_finding compare_replay(const struct subject *s, int order)
 {
     const enum et_dtype dtype = s->output.tensor->dtype;
-    const struct et_truth *truth = s->truth;
+    const struct et_truth *truth = s->of.truth;
     const float *value = truth->replay + order * truth->at[truth->units];
     struct et_tally tally = {0};
     for (int64_t u = 0; u < truth->units; u++) {
-        const struct et_unit unit = s->problem->op->unit(s->problem, truth->unit[u]);
-        for (int64_t k = 0; unit.output == s->t && k < unit.count; k++) {
+        const struct et_unit unit = s->of.problem->op->unit(s->of.problem, truth->unit[u]);
+        for (int64_t k = 0; unit.output == s->of.t && k < unit.count; k++) {
             const int64_t at = unit.at + k * unit.step;
             const uint32_t got = et_canonical(dtype, et_output_bits(&s->output, at));
             const uint32_t want = et_narrow(dtype, (double)value[truth->at[u] + k]);
@@ -374,9 +368,95 @@ static const char flushed[] = "probe: subnormal numbers, which the replay met, d
 /* Numbers that the replay met are not computed as in C on this device. */
 static bool is_flushed(const struct subject *s, const struct et_judge_input *input)
 {
-    const int order = et_truth_order(s->truth, &input->claim->order);
-    return order >= 0 && s->truth->met[order].subnormal && input->device->probed &&
+    const int order = et_truth_order(s->of.truth, &input->claim->order);
+    return order >= 0 && s->of.truth->met[order].subnormal && input->device->probed &&
            !input->device->exact_subnormal;
+}
+
+enum et_fill_kind et_exact_fill(const struct et_case *c, int step, enum et_fill_kind fill)
+{
+    enum et_fill_kind common = ET_FILLS;
+    for (int t = 0; c->op->tensors[t].name; t++) {
+        const struct et_data *d = &c->steps[step].data[t];
+        if (c->op->tensors[t].role != ET_INPUT)
+            continue;
+        const enum et_fill_kind kind = d->given ? d->fill.kind : fill;
+        if ((d->given && d->kind != ET_DATA_FILL) || !et_fill_is_exact(kind) ||
+            (common != ET_FILLS && kind != common))
+            return ET_FILLS;
+        common = kind;
+    }
+    return common;
+}
+
+/* Digits that all partial sums of an exact fill have room in. */
+static int exact_digits(const struct et_problem *problem)
+{
+    int digits = et_format(ET_F32)->digits;
+    for (int t = 0; problem->op->tensors[t].name; t++)
+        if (problem->op->tensors[t].role == ET_OUTPUT && et_format(problem->tensor[t].dtype)->digits < digits)
+            digits = et_format(problem->tensor[t].dtype)->digits;
+    return digits;
+}
+
+/* The declared type that results pass through and that has the fewest digits. */
+static enum et_dtype narrowest(const struct et_arith *arith)
+{
+    enum et_dtype least = arith->sum;
+    const enum et_dtype others[] = {arith->product, arith->partial};
+    for (int i = 0; i < 2; i++)
+        least = et_format(others[i])->digits < et_format(least)->digits ? others[i] : least;
+    return least;
+}
+
+bool et_exact_covers(const struct et_problem *problem, const struct et_arith *arith)
+{
+    return et_format(narrowest(arith))->digits >= exact_digits(problem);
+}
+
+/* ": that is V of position 12, KV head 0, in place of V of position 13, KV head 0" */
+static void tell_name(const struct subject *s, const struct et_unit *unit, int64_t u, struct et_tally *tally)
+{
+    const struct et_operator *op = s->of.problem->op;
+    double *got = op->names ? et_alloc((size_t)unit->count, sizeof *got, NULL) : NULL;
+    char is[80], want[80];
+    for (int64_t k = 0; got && k < unit->count; k++)
+        got[k] =
+            (double)et_widen(s->output.tensor->dtype, et_output_bits(&s->output, unit->at + k * unit->step));
+    if (got && op->names(s->of.problem, s->of.truth->unit[u], got, is, sizeof is) &&
+        op->names(s->of.problem, s->of.truth->unit[u], s->of.truth->value + s->of.truth->at[u], want,
+                  sizeof want))
+        et_tell_more(tally, ": this is %s, in place of %s", is, want);
+    et_free(got);
+}
+
+/* No order of additions is claimed or assumed: there is only one result. */
+static struct et_finding judge_exact(const struct subject *s, const struct et_judge_input *input)
+{
+    const enum et_dtype dtype = s->output.tensor->dtype, least = narrowest(&input->claim->arith);
+    const struct et_truth *truth = s->of.truth;
+    struct et_tally tally = {0};
+    if (!et_exact_covers(s->of.problem, &input->claim->arith)) {
+        char why[200];
+        snprintf(why, sizeof why, "%s, which the claim rounds to, has %d digits, and the fill needs %d",
+                 et_format(least)->name, et_format(least)->digits, exact_digits(s->of.problem));
+        return et_skipped(why);
+    }
+    for (int64_t u = 0; u < truth->units; u++) {
+        const struct et_unit unit = s->of.problem->op->unit(s->of.problem, truth->unit[u]);
+        for (int64_t k = 0; unit.output == s->of.t && k < unit.count; k++) {
+            const int64_t at = unit.at + k * unit.step;
+            const double want = truth->value[truth->at[u] + k];
+            const uint32_t got = et_canonical(dtype, et_output_bits(&s->output, at));
+            if (!et_tally_breaks(&tally, 0, got == et_narrow(dtype, want)))
+                continue;
+            et_tell_place(&tally, &s->output, at);
+            et_tell_more(&tally, ": got %s, exactly %s", et_show_bits(dtype, got).text,
+                         et_show_value(dtype, want).text);
+            tell_name(s, &unit, u, &tally);
+        }
+    }
+    return et_tally_bytes(&tally);
 }
 
 /* Bytes are promised where the device computes as C does, on the numbers that the replay met. */
@@ -384,10 +464,10 @@ static struct et_finding judge_replay(const struct subject *s, const struct et_j
 {
     const struct et_order *claimed = &input->claim->order;
     const struct et_device *device = input->device;
-    const int order = et_truth_order(s->truth, claimed);
+    const int order = et_truth_order(s->of.truth, claimed);
     char why[400];
-    if (order < 0 || !s->truth->replayed[order])
-        snprintf(why, sizeof why, "%s has no replay of order %s", s->problem->op->name, claimed->name);
+    if (order < 0 || !s->of.truth->replayed[order])
+        snprintf(why, sizeof why, "%s has no replay of order %s", s->of.problem->op->name, claimed->name);
     else if (!device->probed || !device->exact)
         snprintf(why, sizeof why, "probe: %s", device->probe[0] ? device->probe : "was not run");
     else if (is_flushed(s, input))
@@ -401,7 +481,7 @@ static void judge_output(const struct et_judge_input *input, int t, const char *
                          struct et_judgement *judgement)
 {
     const struct subject s = subject_of(input, t);
-    if (s.arith < 0) {
+    if (s.of.arith < 0) {
         struct et_finding f = {.outcome = ET_BROKEN, .figure = NAN, .limit = NAN};
         snprintf(f.text, sizeof f.text, "%s: no truth was made for the claimed arithmetic",
                  s.output.spec->name);
@@ -412,6 +492,8 @@ static void judge_output(const struct et_judge_input *input, int t, const char *
         report(judgement, ET_CHECK_BOUND, input->c->checks.bound >= 0, et_skipped(flushed), prefix);
     else
         judge_values(&s, prefix, judgement);
+    if (et_exact_fill(input->c, input->step, input->fill) != ET_FILLS)
+        report(judgement, ET_CHECK_EXACT, input->c->checks.exact, judge_exact(&s, input), prefix);
     const bool ordered = strcmp(input->claim->order.name, "none") != 0;
     report(judgement, ET_CHECK_REPLAY, input->c->checks.replay && ordered, judge_replay(&s, input), prefix);
 }
@@ -451,15 +533,15 @@ static bool comparable(const struct element *a, const struct element *b)
 
 static struct et_finding agreement(const struct subject *a, const struct subject *b, const char *name_b)
 {
-    const double limit = a->checks->agrees;
+    const double limit = a->of.checks->agrees;
     const enum et_dtype dtype = a->output.tensor->dtype;
     struct et_tally tally = {0};
-    for (int64_t u = 0; u < a->truth->units; u++) {
-        const struct et_unit unit = a->problem->op->unit(a->problem, a->truth->unit[u]);
-        for (int64_t k = 0; unit.output == a->t && k < unit.count; k++) {
+    for (int64_t u = 0; u < a->of.truth->units; u++) {
+        const struct et_unit unit = a->of.problem->op->unit(a->of.problem, a->of.truth->unit[u]);
+        for (int64_t k = 0; unit.output == a->of.t && k < unit.count; k++) {
             const struct element x = measure(a, &unit, u, k), y = measure(b, &unit, u, k);
             const double tolerance = x.tolerance + y.tolerance;
-            const double part = comparable(&x, &y) ? ratio(x.got - y.got, tolerance) : 0;
+            const double part = comparable(&x, &y) ? et_ratio(x.got - y.got, tolerance) : 0;
             if (!et_tally_breaks(&tally, part, part <= limit))
                 continue;
             et_tell_place(&tally, &a->output, x.at);

@@ -17,7 +17,10 @@ struct et_truth {
     struct et_spread *spread; /* unit i, arithmetic a: `count` from arith_count * at[i] + a * count on */
     struct et_order *orders;  /* "none" is not among them */
     int order_count;
-    float *replay;      /* order_count * at[units]: all of one order, then all of the next */
+    float *replay; /* order_count * at[units]: all of one order, then all of the next */
+    double *lie;   /* lie_count * at[units], as `spread`: what op->lie says, NaN where there is none. Of */
+    bool *edge;    /* these units alone, which sampling never leaves out */
+    int lie_count;
     struct et_met *met; /* order_count */
     bool *replayed;     /* order_count: false where the operator has no replay of it */
     double oracle_s, replay_s;
@@ -46,6 +49,7 @@ enum et_check {
     ET_CHECK_NOISE,
     ET_CHECK_GAIN,
     ET_CHECK_AGREES,
+    ET_CHECK_EXACT,
     ET_CHECK_REPLAY,
     ET_CHECK_IDENTICAL,
     ET_CHECK_REPEAT,
@@ -71,8 +75,26 @@ struct et_finding {
     char text[400];       /* broken: coordinates, got and want in decimal and hex; skipped: why */
 };
 
+enum { ET_TOOTH_CHECKS = 5, ET_TEETH = ET_LIES + 3 };
+extern const enum et_check et_tooth_checks[ET_TOOTH_CHECKS]; /* nmse bound noise gain allclose */
+
+/* One wrong answer, and how large it is in units of each check's limit: from 1 on the check sees it. */
+struct et_tooth {
+    const char *name;             /* a lie of the operator; or scale, zeros, mean */
+    bool whole;                   /* as in struct et_lie */
+    double size[ET_TOOTH_CHECKS]; /* NaN where the check is off or does not apply */
+};
+
+/* What a step's checks of distance could have seen. */
+struct et_teeth {
+    struct et_tooth at[ET_TEETH];
+    int count;
+    char blind[400]; /* why the step's data prove nothing; empty where they do */
+};
+
 /* What is known of one run once it was judged. Starts as all zeros. */
 struct et_judgement {
+    struct et_teeth teeth; /* of the first step, or of the first that proves nothing */
     struct et_finding check[ET_CHECKS];
     double headroom;     /* max(err / tolerance) */
     double nmse_derived; /* 4 * predicted error energy, the store's rounding included, / sum ref^2 */
@@ -93,7 +115,7 @@ struct et_judge_input {
 };
 
 /*
- * All checks that concern one run alone: nmse bound noise gain replay repeat written guards inputs_kept
+ * All checks that concern one run alone: nmse bound noise gain exact replay repeat written guards inputs_kept
  * expect allclose. Adds to *judgement: with several steps a finding already broken stays, figures are the
  * worst. The claim is one that the truth was made for. Limits are the case's: bound in units of each
  * tolerance, noise for a row (for the mean 3/8 of that, or what few large elements may stray), nmse unless
@@ -111,6 +133,21 @@ void et_judge_identical(const struct et_problem *a, const struct et_outputs *out
 /* Two runs within the sum of their tolerances on the sampled units; both have the same truth. */
 void et_judge_agrees(const struct et_judge_input *a, const struct et_judge_input *b, const char *name_b,
                      struct et_finding *finding);
+
+/*
+ * Predicts the teeth of a step under a claim, from its truth alone: outputs, facts and device are not looked
+ * at. docs/checks.md, "Teeth".
+ */
+void et_teeth_of(const struct et_judge_input *input, struct et_teeth *teeth);
+/* The largest size of a tooth, and at which check; 0 where none applies. */
+double et_tooth_largest(const struct et_tooth *tooth, enum et_check *check);
+/* A check of bytes that stands for itself held: replay, exact or expect. Such a run needs no teeth. */
+bool et_judged_by_bytes(const struct et_judgement *judgement);
+
+/* The fill of the exact family that all inputs of a step have in common, or ET_FILLS. */
+enum et_fill_kind et_exact_fill(const struct et_case *c, int step, enum et_fill_kind fill);
+/* Whether all that a claim rounds to has the digits that the exact family counts on. */
+bool et_exact_covers(const struct et_problem *problem, const struct et_arith *arith);
 
 /* FAIL when a check is broken, PASS when none is and at least one held, else SKIP. */
 enum et_verdict et_verdict_of(const struct et_judgement *judgement);

@@ -35,8 +35,8 @@ static const char usage[] =
     "\n"
     "selection   -t, --tier smoke|default|full    -k, --filter GLOB    --exclude GLOB    --operator OP\n"
     "            --cases DIR, --mutants DIR (in place of the built-in ones)\n"
-    "            --variant NAME[:knob=N,..]       --shard K/N          --dry-run (list the runs; -v: what is "
-    "left out)\n"
+    "            --variant NAME[:knob=N,..]       --shard K/N          --dry-run (list the runs; -v: what "
+    "their checks could see, what is left out)\n"
     "device      --device NAME-GLOB|P:D           --port ocl[:DIR]     --guards on|off\n"
     "            --limit work_group=N,local_memory=N,alloc=N,no_subgroups (a smaller device; N: 64, 16K, "
     "2M, 1G)\n"
@@ -370,15 +370,6 @@ static int parse(int argc, char **argv, struct et_options *options, bool *list)
 
 /* ---- Commands ---- */
 
-static void dry_run(const struct et_options *options, const struct et_plan *plan)
-{
-    for (int i = 0; i < plan->count; i++)
-        printf("%s\n", plan->runs[i].id);
-    if (options->verbose && plan->notes.data)
-        fputs(plan->notes.data, stdout);
-    fprintf(stderr, "%d runs, none executed\n", plan->count);
-}
-
 static void on_signals(void (*handler)(int))
 {
     struct sigaction action = {.sa_handler = handler,
@@ -389,6 +380,22 @@ static void on_signals(void (*handler)(int))
     sigaction(SIGHUP, &action, NULL);
     action.sa_handler = SIG_IGN;
     sigaction(SIGPIPE, &action, NULL);
+}
+
+/* -v: what the checks of each run could see, and the variants that do not fit. */
+static int dry_run(const struct et_options *options, const struct et_plan *plan)
+{
+    struct et_error error;
+    for (int i = 0; i < plan->count && !options->verbose; i++)
+        printf("%s\n", plan->runs[i].id);
+    if (options->verbose && et_predict_plan(options, plan, &stop, &error) != ET_OK) {
+        fprintf(stderr, "etalon: %s\n", error.text);
+        return ET_EXIT_USAGE;
+    }
+    if (options->verbose && plan->notes.data)
+        fputs(plan->notes.data, stdout);
+    fprintf(stderr, "%d runs, none executed\n", plan->count);
+    return stop ? 128 + stop : ET_EXIT_PASS;
 }
 
 static int command_run(const struct et_options *options)
@@ -402,7 +409,7 @@ static int command_run(const struct et_options *options)
     if (et_plan_make(options, &et_ocl, &plan, &error) != ET_OK)
         fprintf(stderr, "etalon: %s\n", error.text);
     else if (options->dry_run)
-        dry_run(options, &plan), code = ET_EXIT_PASS;
+        code = dry_run(options, &plan);
     else
         code = et_run_plan(options, &plan, &stop);
     et_plan_free(&plan);

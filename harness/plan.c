@@ -1,5 +1,6 @@
 #define _POSIX_C_SOURCE 200809L
 
+#include "judge.h"
 #include "plan.h"
 
 #include <dirent.h>
@@ -600,6 +601,40 @@ enum et_status et_plan_make(const struct et_options *options, const struct et_po
     et_free(b.demands);
     et_free(ranges);
     return status;
+}
+
+static bool same_geometry(const struct et_case *a, const struct et_case *b)
+{
+    return a->op == b->op && !memcmp(a->dtype, b->dtype, sizeof a->dtype) &&
+           !memcmp(a->steps[0].params, b->steps[0].params, a->op->params_bytes);
+}
+
+static bool runs_variant(const struct et_case *c, const struct et_variant *variant)
+{
+    for (int i = 0; i < c->ask_count; i++)
+        if (c->asks[i].variant == variant)
+            return true;
+    return c->ask_count == 0;
+}
+
+static bool runs_exact(const struct et_case *c)
+{
+    for (int i = 0; i < c->fill_count; i++)
+        if (et_exact_fill(c, 0, c->fills[i]) != ET_FILLS)
+            return c->checks.exact;
+    return false;
+}
+
+bool et_plan_has_exact(const struct et_options *options, const struct et_plan *plan, const struct et_run *run)
+{
+    const enum et_tier tier = options->tier > run->c->tier ? options->tier : run->c->tier;
+    for (int i = 0; i < plan->cases.count; i++) {
+        const struct et_case *c = &plan->cases.at[i];
+        if (!c->refused && c->tier <= tier && same_geometry(c, run->c) && runs_variant(c, run->ask.variant) &&
+            runs_exact(c))
+            return true;
+    }
+    return false;
 }
 
 void et_plan_free(struct et_plan *plan)

@@ -63,6 +63,12 @@ struct et_plan {
 /* ET_INVALID: a bad file, id, variant; or nothing selected. */
 enum et_status et_plan_make(const struct et_options *options, const struct et_port *port,
                             struct et_plan *plan, struct et_error *error);
+/*
+ * Whether a case that was read runs the same geometry (params and types) on an exact fill with the same
+ * variant, at the tier of this run or the one asked for; filters and shards do not matter.
+ */
+bool et_plan_has_exact(const struct et_options *options, const struct et_plan *plan,
+                       const struct et_run *run);
 void et_plan_free(struct et_plan *plan);
 
 #endif

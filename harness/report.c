@@ -365,6 +365,22 @@ static void add_checks(struct et_text *text, const struct et_judgement *judgemen
     et_text_add(text, "}");
 }
 
+/* {"scale": {"nmse": 0.2, "bound": 2.2e5, ...}, ...}, in units of each limit. */
+static void add_teeth(struct et_text *text, const struct et_teeth *teeth)
+{
+    add_key(text, "teeth");
+    et_text_add(text, "{");
+    for (int i = 0; i < teeth->count; i++) {
+        add_key(text, teeth->at[i].name);
+        et_text_add(text, "{");
+        for (int k = 0; k < ET_TOOTH_CHECKS; k++)
+            if (!isnan(teeth->at[i].size[k]))
+                add_figure(text, et_check_name(et_tooth_checks[k]), teeth->at[i].size[k]);
+        et_text_add(text, "}");
+    }
+    et_text_add(text, "}");
+}
+
 static void add_digests(struct et_text *text, const char *key, const char (*digests)[33], int steps)
 {
     add_key(text, key);
@@ -390,6 +406,8 @@ static void write_result(struct et_report *report, const struct et_result *resul
     add_claim(&text, result->run, result->claim);
     if (result->judgement)
         add_checks(&text, result->judgement);
+    if (result->judgement && result->judgement->teeth.count > 0)
+        add_teeth(&text, &result->judgement->teeth);
     if (result->inputs && result->outputs) {
         add_digests(&text, "inputs", result->inputs, result->steps);
         add_digests(&text, "outputs", result->outputs, result->steps);

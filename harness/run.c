@@ -119,6 +119,15 @@ static const char *temp_for(struct context *context, double bytes, struct et_err
     return *at;
 }
 
+static void remove_temp(struct context *context)
+{
+    for (int i = 0; i < 2; i++) {
+        if (context->temp[i])
+            et_remove_folder(context->temp[i]);
+        et_free(context->temp[i]);
+    }
+}
+
 /* ---- Requests ---- */
 
 static void set_verdict(struct attempt *attempt, enum et_verdict verdict, const char *text)
@@ -496,6 +505,26 @@ static void judge_pairs(const struct group *group, int at, int step)
     }
 }
 
+/* The teeth of the first step that proves nothing, else of the first. */
+static void add_teeth(const struct et_judge_input *input, struct et_judgement *judgement)
+{
+    struct et_teeth teeth;
+    et_teeth_of(input, &teeth);
+    if (input->step == 0 || (teeth.blind[0] && !judgement->teeth.blind[0]))
+        judgement->teeth = teeth;
+}
+
+/* A PASS that no check of bytes decided, on data that could not have told. */
+static bool mistrusted(const struct context *context, const struct group *group,
+                       const struct attempt *attempt)
+{
+    const struct et_judgement *judgement = &attempt->judgement;
+    if (!judgement->teeth.blind[0] || et_judged_by_bytes(judgement) || et_verdict_of(judgement) != ET_PASS)
+        return false;
+    return !et_plan_has_exact(context->options, context->plan, attempt->run) ||
+           !et_exact_covers(&group->jobs[0].steps[0].problem, &attempt->claims[0].arith);
+}
+
 static void judge_group(struct group *group)
 {
     for (int i = 0; i < group->attempt_count; i++) {
@@ -514,6 +543,7 @@ static void judge_group(struct group *group)
                 continue;
             const struct et_judge_input input = input_of(group, attempt, step);
             et_judge(&input, &attempt->judgement);
+            add_teeth(&input, &attempt->judgement);
             judge_twins(group, attempt, step);
             judge_pairs(group, i, step);
             attempt->device_ns += input.facts[0].device_ns;
@@ -569,6 +599,10 @@ static void report_group(struct context *context, const struct group *group)
         if (judged) {
             result.verdict = et_verdict_of(&attempt->judgement);
             result.reason = result.verdict == ET_SKIP ? "every check was off or did not apply" : NULL;
+            if (mistrusted(context, group, attempt)) {
+                result.verdict = ET_MISTRUSTED;
+                result.reason = attempt->judgement.teeth.blind;
+            }
             result.judgement = &attempt->judgement;
             result.claim = &attempt->claims[0];
             result.steps = group->c->step_count;
@@ -781,13 +815,19 @@ static enum et_status open_report(struct context *context, const char *drivers, 
     return status;
 }
 
+static int runs_of_group(const struct et_plan *plan, int first)
+{
+    int n = 1;
+    while (first + n < plan->count && plan->runs[first + n].group == plan->runs[first].group)
+        n++;
+    return n;
+}
+
 static void run_all(struct context *context)
 {
     const struct et_plan *plan = context->plan;
     for (int i = 0, n; i < plan->count && !*context->stop; i += n) {
-        n = 1;
-        while (i + n < plan->count && plan->runs[i + n].group == plan->runs[i].group)
-            n++;
+        n = runs_of_group(plan, i);
         if (et_run_needs_device(&plan->runs[i]))
             run_group(context, &plan->runs[i], n);
         for (int k = 0; plan->runs[i].c->refused && k < n; k++)
@@ -832,6 +872,78 @@ static bool needs_device(const struct et_plan *plan)
     return false;
 }
 
+/* ---- What checks could see, without a device ---- */
+
+static void print_teeth(const struct et_teeth *teeth)
+{
+    for (int i = 0; i < teeth->count; i++) {
+        printf("    %s:", teeth->at[i].name);
+        for (int k = 0; k < ET_TOOTH_CHECKS; k++)
+            if (!isnan(teeth->at[i].size[k]))
+                printf(" %s %.3g", et_check_name(et_tooth_checks[k]), teeth->at[i].size[k]);
+        printf("\n");
+    }
+    if (teeth->blind[0])
+        printf("    blind: %s\n", teeth->blind);
+}
+
+static void print_attempt(const struct group *group, const struct attempt *attempt)
+{
+    printf("%s\n", attempt->run->id);
+    for (int step = 0; answered(attempt) && step < group->truth_count; step++) {
+        const struct et_judge_input input = {.c = group->c,
+                                             .fill = group->fill,
+                                             .step = step,
+                                             .job = &group->jobs[0],
+                                             .truth = &group->truth[step],
+                                             .claim = &attempt->claims[step]};
+        struct et_teeth teeth;
+        et_teeth_of(&input, &teeth);
+        if (group->c->step_count > 1)
+            printf("  step %d\n", step);
+        print_teeth(&teeth);
+    }
+    if (!answered(attempt))
+        printf("    %s\n", attempt->why.text);
+}
+
+static enum et_status predict_group(struct context *context, const struct et_run *runs, int n,
+                                    struct et_error *error)
+{
+    struct group group = {0};
+    enum et_status status = begin_group(context, &group, runs, n, error);
+    if (status == ET_OK && any_left(&group))
+        status = write_jobs(context, &group, error);
+    if (status == ET_OK && any_left(&group)) {
+        make_truth(&group);
+        status = group.status;
+        *error = group.error;
+    }
+    for (int i = 0; status == ET_OK && i < group.attempt_count; i++)
+        print_attempt(&group, &group.attempts[i]);
+    free_group(&group);
+    return status;
+}
+
+enum et_status et_predict_plan(const struct et_options *options, const struct et_plan *plan,
+                               const volatile sig_atomic_t *stop, struct et_error *error)
+{
+    struct station anything = {.runner = {.device = et_device_unlimited()}};
+    struct context context = {
+        .options = options, .plan = plan, .stop = stop, .stations = &anything, .station_count = 1};
+    enum et_status status = ET_OK;
+    for (int i = 0, n; status == ET_OK && i < plan->count && !*stop; i += n) {
+        n = runs_of_group(plan, i);
+        if (plan->runs[i].c->refused)
+            for (int k = 0; k < n; k++)
+                printf("%s\n", plan->runs[i + k].id);
+        else
+            status = predict_group(&context, &plan->runs[i], n, error);
+    }
+    remove_temp(&context);
+    return status;
+}
+
 int et_run_plan(const struct et_options *options, const struct et_plan *plan,
                 const volatile sig_atomic_t *stop)
 {
@@ -873,11 +985,7 @@ done:
         if (et_runner_stop(&station->runner, &error) != ET_OK)
             fprintf(stderr, "etalon: %s: %s\n", station->runner.device.name, error.text);
     }
-    for (int i = 0; i < 2; i++) {
-        if (context.temp[i])
-            et_remove_folder(context.temp[i]);
-        et_free(context.temp[i]);
-    }
+    remove_temp(&context);
     et_free(context.stations);
     et_free(drivers);
     et_known_free(&context.known);

@@ -17,4 +17,11 @@ enum et_exit { ET_EXIT_PASS = 0, ET_EXIT_BROKEN = 1, ET_EXIT_USAGE = 2, ET_EXIT_
 int et_run_plan(const struct et_options *options, const struct et_plan *plan,
                 const volatile sig_atomic_t *stop);
 
+/*
+ * Prints the ids of a plan, and under each what its checks could see (docs/checks.md, "Teeth"): inputs and
+ * truth are made, no device is opened. Ends early once *stop is set.
+ */
+enum et_status et_predict_plan(const struct et_options *options, const struct et_plan *plan,
+                               const volatile sig_atomic_t *stop, struct et_error *error);
+
 #endif

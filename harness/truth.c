@@ -1,6 +1,7 @@
 /* Truth: oracle and replay values of the sampled units of one step, computed on threads. */
 #include "judge.h"
 
+#include <math.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -34,13 +35,15 @@ static void draw(uint64_t seed, int64_t units, int64_t rows, unsigned char *chos
     }
 }
 
-static void draw_edges(const struct et_problem *problem, unsigned char *chosen)
+enum { EDGE = 2 };
+
+static void mark_edges(const struct et_problem *problem, unsigned char *chosen)
 {
     int64_t edge[256];
     const int64_t most = sizeof edge / sizeof *edge;
     const int64_t n = problem->op->edges(problem, most, edge);
     for (int64_t i = 0; i < n && i < most; i++)
-        chosen[edge[i]] = 1;
+        chosen[edge[i]] = EDGE;
 }
 
 static enum et_status sample(const struct et_problem *problem, uint64_t seed, int64_t rows,
@@ -50,20 +53,23 @@ static enum et_status sample(const struct et_problem *problem, uint64_t seed, in
     unsigned char *chosen = et_alloc((size_t)units, 1, error);
     if (!chosen)
         return ET_FAILED;
-    if (rows == 0 || rows >= units) {
+    if (rows == 0 || rows >= units)
         memset(chosen, 1, (size_t)units);
-    } else {
+    else
         draw(seed, units, rows, chosen);
-        draw_edges(problem, chosen);
-    }
+    mark_edges(problem, chosen);
     for (int64_t i = 0; i < units; i++)
-        truth->units += chosen[i];
+        truth->units += chosen[i] != 0;
     truth->unit = et_alloc((size_t)truth->units, sizeof *truth->unit, error);
-    for (int64_t i = 0, n = 0; truth->unit && i < units; i++)
-        if (chosen[i])
+    truth->edge = et_alloc((size_t)truth->units, sizeof *truth->edge, error);
+    const bool made = truth->unit && truth->edge;
+    for (int64_t i = 0, n = 0; made && i < units; i++)
+        if (chosen[i]) {
+            truth->edge[n] = chosen[i] == EDGE;
             truth->unit[n++] = i;
+        }
     et_free(chosen);
-    return truth->unit ? ET_OK : ET_FAILED;
+    return made ? ET_OK : ET_FAILED;
 }
 
 int et_truth_arith(const struct et_truth *truth, const struct et_arith *arith)
@@ -111,11 +117,14 @@ static enum et_status make_room(const struct et_problem *problem, struct et_trut
     truth->value = et_alloc(n, sizeof *truth->value, error);
     truth->again = et_alloc((size_t)truth->units, sizeof *truth->again, error);
     truth->spread = et_alloc(n, (size_t)truth->arith_count * sizeof *truth->spread, error);
+    while (problem->op->lies && problem->op->lies[truth->lie_count].name)
+        truth->lie_count++;
+    truth->lie = et_alloc(n, (size_t)truth->lie_count * sizeof *truth->lie, error);
     truth->replay = et_alloc(n, orders * sizeof *truth->replay, error);
     truth->met = et_alloc(orders, sizeof *truth->met, error);
     truth->replayed = et_alloc(orders, sizeof *truth->replayed, error);
-    const bool all =
-        truth->value && truth->again && truth->spread && truth->replay && truth->met && truth->replayed;
+    const bool all = truth->value && truth->again && truth->spread && truth->lie && truth->replay &&
+                     truth->met && truth->replayed;
     return all ? ET_OK : ET_FAILED;
 }
 
@@ -130,14 +139,28 @@ struct share {
     atomic_bool subnormal; /* its replay met one */
 };
 
+static void lie_unit(const struct share *share, void *work, int64_t i)
+{
+    const struct et_truth *truth = share->truth;
+    const int64_t count = truth->at[i + 1] - truth->at[i];
+    for (int k = 0; k < truth->lie_count; k++) {
+        double *delta = truth->lie + truth->at[i] * truth->lie_count + k * count;
+        if (truth->edge[i] && share->problem->op->lie(share->problem, truth->unit[i], k, work, delta))
+            continue;
+        for (int64_t d = 0; d < count; d++)
+            delta[d] = (double)NAN;
+    }
+}
+
 static void oracle_unit(void *context, int thread, int64_t i)
 {
     const struct share *share = context;
     struct et_truth *truth = share->truth;
-    share->problem->op->oracle(share->problem, truth->unit[i], truth->ariths, truth->arith_count,
-                               share->scratch + (size_t)thread * share->scratch_bytes,
+    void *work = share->scratch + (size_t)thread * share->scratch_bytes;
+    share->problem->op->oracle(share->problem, truth->unit[i], truth->ariths, truth->arith_count, work,
                                truth->value + truth->at[i],
                                truth->spread + truth->at[i] * truth->arith_count);
+    lie_unit(share, work, i);
 }
 
 static void replay_unit(void *context, int thread, int64_t i)
@@ -248,6 +271,8 @@ enum et_status et_truth_make(const struct et_problem *problem, uint64_t seed, in
 void et_truth_free(struct et_truth *truth)
 {
     et_free(truth->unit);
+    et_free(truth->edge);
+    et_free(truth->lie);
     et_free(truth->at);
     et_free(truth->value);
     et_free(truth->again);

@@ -164,11 +164,16 @@ bool et_tensor_pack(struct et_tensor *tensor)
 
 static const struct {
     const char *name;
-    bool iid;
+    bool iid, exact;
 } fills[ET_FILLS] = {
-    [ET_FILL_NORMAL] = {"normal", true},      [ET_FILL_UNIFORM] = {"uniform", true},
-    [ET_FILL_OUTLIER] = {"outlier", true},    [ET_FILL_RAMP] = {"ramp", false},
-    [ET_FILL_CONSTANT] = {"constant", false},
+    [ET_FILL_NORMAL] = {.name = "normal", .iid = true},
+    [ET_FILL_UNIFORM] = {.name = "uniform", .iid = true},
+    [ET_FILL_OUTLIER] = {.name = "outlier", .iid = true},
+    [ET_FILL_RAMP] = {.name = "ramp"},
+    [ET_FILL_CONSTANT] = {.name = "constant"},
+    [ET_FILL_EXACT] = {.name = "exact", .exact = true},
+    [ET_FILL_EQUAL] = {.name = "equal", .exact = true},
+    [ET_FILL_ONEHOT] = {.name = "onehot", .exact = true},
 };
 
 const char *et_fill_name(enum et_fill_kind kind)
@@ -179,6 +184,11 @@ const char *et_fill_name(enum et_fill_kind kind)
 bool et_fill_is_iid(enum et_fill_kind kind)
 {
     return fills[kind].iid;
+}
+
+bool et_fill_is_exact(enum et_fill_kind kind)
+{
+    return fills[kind].exact;
 }
 
 bool et_fill_named(const char *name, enum et_fill_kind *kind)
@@ -226,6 +236,9 @@ void et_fill_values(const struct et_fill *fill, const char *name, int64_t at, in
             dst[i] = (float)fill->value;
         return;
     case ET_FILL_NORMAL:
+    case ET_FILL_EXACT:
+    case ET_FILL_EQUAL:
+    case ET_FILL_ONEHOT:
     case ET_FILLS:
         et_normal_n(&stream, (uint64_t)at, n, dst);
         return;

@@ -23,7 +23,8 @@ enum et_limits {
     ET_RANK = 5,     /* dimensions of a tensor at most */
     ET_TENSORS = 12, /* tensors of an operator at most */
     ET_PARAMS = 24,  /* params of an operator, and knobs of a variant, at most */
-    ET_PARAMS_BYTES = 256
+    ET_PARAMS_BYTES = 256,
+    ET_LIES = 6 /* of an operator, at most */
 };
 
 enum et_status {
@@ -164,6 +165,10 @@ enum et_fill_kind {
     ET_FILL_OUTLIER,
     ET_FILL_RAMP,
     ET_FILL_CONSTANT,
+    ET_FILL_EXACT, /* the exact family: every order of summation in f32 gives the same bits. What they are is
+                    */
+    ET_FILL_EQUAL, /* the operator's to say, all its inputs together */
+    ET_FILL_ONEHOT,
     ET_FILLS
 };
 
@@ -177,7 +182,10 @@ const char *et_fill_name(enum et_fill_kind kind);
 bool et_fill_named(const char *name, enum et_fill_kind *kind);
 /* Independent, identically distributed data: the statistical checks hold on these. */
 bool et_fill_is_iid(enum et_fill_kind kind);
-/* The plain form of every fill: n values of the tensor called name from element `at` on. */
+/* One of the exact family: outputs are the oracle's, rounded once, to the byte. */
+bool et_fill_is_exact(enum et_fill_kind kind);
+/* The plain form of every fill but the exact family, which has none: n values of the tensor called name from
+ * element `at` on. */
 void et_fill_values(const struct et_fill *fill, const char *name, int64_t at, int64_t n, float *dst);
 
 /* ---- Operators ---- */
@@ -186,6 +194,12 @@ void et_fill_values(const struct et_fill *fill, const char *name, int64_t at, in
 struct et_cost {
     double bytes[ET_TENSORS];
     double flops;
+};
+
+/* A wrong answer that checks should tell from the right one. */
+struct et_lie {
+    const char *name;
+    bool whole; /* another function altogether, not a slip in one place: data that hide it prove nothing */
 };
 
 /* What a replay came across. */
@@ -198,6 +212,8 @@ struct et_operator {
     const struct et_field *params; /* ends with a NULL name */
     size_t params_bytes;
     const struct et_tensor_spec *tensors; /* ends with a NULL name */
+    unsigned exact_fills;                 /* bit 1 << et_fill_kind: those of the exact family that it has */
+    const struct et_lie *lies;            /* at most ET_LIES; ends with a NULL name */
 
     /*
      * Validates params and sets rank and size of every tensor (dtype is the caller's; strides are packed
@@ -234,6 +250,17 @@ struct et_operator {
      */
     enum et_status (*replay)(const struct et_problem *problem, const struct et_order *order, int64_t i,
                              void *work, float *value, struct et_met *met, struct et_error *error);
+
+    /*
+     * delta[count]: unit i as lie `lie` has it, minus as it is. False where this problem has no such lie.
+     */
+    bool (*lie)(const struct et_problem *problem, int64_t i, int lie, void *work, double *delta);
+
+    /*
+     * Says of which input elements a unit of an exact fill's output is a copy: got[count]. False where it is
+     * of none.
+     */
+    bool (*names)(const struct et_problem *problem, int64_t i, const double *got, char *text, size_t size);
 
     void (*cost)(const struct et_problem *problem, struct et_cost *cost);
 };

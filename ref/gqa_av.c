@@ -8,6 +8,7 @@
  * pytorch/executorch#21063.
  */
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "etalon.h"
@@ -141,10 +142,142 @@ static void softmax(float *x, int64_t n)
     }
 }
 
+/*
+ * The exact family: docs/operators/gqa_av.md. Terms are whole multiples of one unit, and their sizes add up
+ * to less than 2^digits units, so that every partial sum of any order is a number of out's type and of f32.
+ */
+
+/* Hexadecimal digits that number the V rows of the context, position * kv_heads + kv_head. Capacity has no
+ * part in it: it may not change what is read. */
+static int64_t code_digits(const struct et_gqa_av *p)
+{
+    int64_t digits = 1;
+    for (int64_t last = p->context * p->kv_heads - 1; last >= 16; last /= 16)
+        digits++;
+    return digits;
+}
+
+/* Digit d % digits of the V row's number, plus 1. Each lap of channels permutes the 16 values in its own way,
+ * so that one channel does not pass for another. */
+static float code(int64_t digits, int64_t row, int64_t d)
+{
+    const int64_t lap = d / digits, digit = row >> 4 * (d % digits) & 15;
+    const int64_t value = ((2 * (lap / 16 % 8) + 1) * digit + lap + lap / 16) % 16 + 1;
+    return (float)(lap / 128 % 2 ? -value : value);
+}
+
+enum { CODE_BITS = 4 }; /* |code| <= 2^4 */
+
+/* The first of the last positions that no row of weights leaves out: the tail's, or the last quad's last. */
+static int64_t tail_of(int64_t context)
+{
+    const int64_t at = context - (context % 4 ? context % 4 : 1);
+    return at > 1 ? at : 1;
+}
+
+/* Gives a weight of 1 to `terms` <= context positions: the first, the tail, and one of each of equal
+ * stretches between them, drawn by lot. */
+static void choose(const struct et_stream *lots, int64_t first, int64_t context, int64_t terms, float *w)
+{
+    const int64_t tail = tail_of(context);
+    int64_t left = terms - 1;
+    w[0] = 1;
+    for (int64_t c = context - 1; c >= tail && left > 0; c--, left--)
+        w[c] = 1;
+    for (int64_t i = 0; i < left; i++) {
+        const int64_t from = 1 + (tail - 1) * i / left, to = 1 + (tail - 1) * (i + 1) / left;
+        w[from + et_word(lots, (uint64_t)(first + i), 0) % (to - from)] = 1;
+    }
+}
+
+static int least_int(int a, int b)
+{
+    return a < b ? a : b;
+}
+
+/* Weights of one row for `exact` (1 to 2^a units, a quarter of the bits there are) or `equal` (1/terms). */
+static void weigh(const struct et_problem *problem, const struct et_fill *how, int64_t row, float *w)
+{
+    const struct et_gqa_av *p = problem->params;
+    const struct et_stream lots = et_stream(how->seed, tensors[W].name);
+    const int digits =
+        least_int(et_format(problem->tensor[OUT].dtype)->digits, et_format(ET_F32)->digits) - CODE_BITS;
+    const bool equal = how->kind == ET_FILL_EQUAL;
+    const int finest = least_int(digits, 14); /* 2^-14 is f16's least normal */
+    const int weight_bits = equal ? 0 : digits / 4;
+    int64_t terms = (int64_t)1 << (equal ? finest : digits - weight_bits);
+    if (equal)
+        while (terms > p->context)
+            terms /= 2;
+    else if (terms > p->context)
+        terms = p->context;
+    const int64_t first = row * problem->tensor[W].size[2];
+    choose(&lots, first, p->context, terms, w);
+    const float unit = equal ? 1.0F / (float)terms : 1.0F / (float)((int64_t)1 << finest);
+    for (int64_t c = 0; c < p->context; c++)
+        if (w[c] != 0)
+            w[c] = unit * (float)(1 + et_word(&lots, (uint64_t)(first + c), 1) % (1U << weight_bits));
+}
+
+/*
+ * The one position that query row s of head h weighs: rows take turns over the first position, the tail, and
+ * a quad of each of the 64 residues, of any lap; the next seed goes on where this one ends.
+ */
+static int64_t hot(const struct et_gqa_av *p, uint64_t seed, int64_t row)
+{
+    const struct et_stream lots = et_stream(seed, tensors[W].name);
+    const int64_t s = row % align4(p->query_length), h = row / align4(p->query_length);
+    const int64_t quads = p->context / 4, residues = quads < 64 ? quads : 64;
+    const int64_t ends = 1 + p->context - tail_of(p->context), turns = ends + residues;
+    const int64_t begin = (int64_t)(seed % (uint64_t)turns) * (p->query_length * p->q_heads % turns);
+    const int64_t turn = (begin + s * p->q_heads + h) % turns;
+    if (turn < ends)
+        return turn == 0 ? 0 : p->context - turn;
+    const int64_t residue = turn - ends, laps = (quads - residue + 63) / 64;
+    const int64_t lap = et_word(&lots, (uint64_t)row, 0) % laps;
+    return 4 * (residue + 64 * lap) + et_word(&lots, (uint64_t)row, 1) % 4;
+}
+
+static void fill_exact(const struct et_problem *problem, const struct et_fill *how, int t, int64_t row,
+                       float *dst)
+{
+    const struct et_gqa_av *p = problem->params;
+    const int64_t n = problem->tensor[t].size[2], digits = code_digits(p);
+    for (int64_t i = 0; i < n; i++)
+        dst[i] = t == V ? code(digits, row, i) : 0;
+    if (t == V || p->context == 0)
+        return;
+    if (how->kind == ET_FILL_ONEHOT)
+        dst[hot(p, how->seed, row)] = 1;
+    else
+        weigh(problem, how, row, dst);
+}
+
+/* The first `digits` channels are the number of the V row, plain; the others must agree. */
+static bool names(const struct et_problem *problem, int64_t i, const double *got, char *text, size_t size)
+{
+    const struct et_gqa_av *p = problem->params;
+    const int64_t digits = code_digits(p);
+    int64_t row = 0;
+    (void)i;
+    for (int64_t d = 0; d < digits && digits <= p->head_dim; d++)
+        row |= got[d] >= 1 && got[d] <= 16 ? ((int64_t)got[d] - 1) << 4 * d : 0;
+    for (int64_t d = 0; d < p->head_dim; d++)
+        if (got[d] != (double)code(digits, row, d))
+            return false;
+    snprintf(text, size, "V of position %lld, KV head %lld", (long long)(row / p->kv_heads),
+             (long long)(row % p->kv_heads));
+    return digits <= p->head_dim;
+}
+
 static void fill(const struct et_problem *problem, const struct et_fill *how, int t, int64_t row, float *dst)
 {
     const struct et_gqa_av *p = problem->params;
     const int64_t n = problem->tensor[t].size[2];
+    if (et_fill_is_exact(how->kind)) {
+        fill_exact(problem, how, t, row, dst);
+        return;
+    }
     et_fill_values(how, tensors[t].name, row * n, n, dst);
     if (t == W)
         softmax(dst, p->context);
@@ -290,6 +423,40 @@ static void oracle(const struct et_problem *problem, int64_t i, const struct et_
         }
 }
 
+enum { FIRST_POSITION, LAST_POSITION, KV_HEAD };
+
+static const struct et_lie lies[] = {
+    [FIRST_POSITION] = {"first_position", false}, /* not added */
+    [LAST_POSITION] = {"last_position", false},   /* not added: the least of what a lost tail costs */
+    [KV_HEAD] = {"kv_head", true},                /* h % kv_heads, or the next one where that is right */
+    {NULL, false},
+};
+
+static bool lie(const struct et_problem *problem, int64_t i, int which, void *work, double *delta)
+{
+    const struct et_gqa_av *p = problem->params;
+    const struct et_tensor *wt = &problem->tensor[W], *vt = &problem->tensor[V];
+    const int64_t d_count = p->head_dim, s = i / p->q_heads, h = i % p->q_heads, right = kv_head(p, h);
+    const int64_t wrong = h % p->kv_heads != right ? h % p->kv_heads : (right + 1) % p->kv_heads;
+    if (p->context == 0 || (which == KV_HEAD && p->kv_heads == 1))
+        return false;
+    float *v = work, *other = v + d_count, *w = other + d_count;
+    et_widen_n(wt->dtype, row_of(wt, h, s), p->context, w);
+    for (int64_t d = 0; d < d_count; d++)
+        delta[d] = 0;
+    const int64_t from = which == LAST_POSITION ? p->context - 1 : 0;
+    const int64_t to = which == FIRST_POSITION ? 1 : p->context;
+    for (int64_t c = from; c < to; c++) {
+        et_widen_n(vt->dtype, row_of(vt, c, right), d_count, v);
+        memset(other, 0, (size_t)d_count * sizeof *other);
+        if (which == KV_HEAD)
+            et_widen_n(vt->dtype, row_of(vt, c, wrong), d_count, other);
+        for (int64_t d = 0; d < d_count; d++)
+            delta[d] += (double)w[c] * ((double)other[d] - (double)v[d]);
+    }
+    return true;
+}
+
 /* One fused step of partial `acc` in the accumulator's type. */
 static bool accumulate(enum et_dtype type, float *acc, float w, const float *v, int64_t n)
 {
@@ -356,6 +523,8 @@ const struct et_operator et_gqa_av_operator = {
     .params = params,
     .params_bytes = sizeof(struct et_gqa_av),
     .tensors = tensors,
+    .exact_fills = 1U << ET_FILL_EXACT | 1U << ET_FILL_EQUAL | 1U << ET_FILL_ONEHOT,
+    .lies = lies,
     .shape = shape,
     .fill = fill,
     .classify = classify,
@@ -365,5 +534,7 @@ const struct et_operator et_gqa_av_operator = {
     .work_bytes = work_bytes,
     .oracle = oracle,
     .replay = replay,
+    .lie = lie,
+    .names = names,
     .cost = cost,
 };

@@ -601,6 +601,114 @@ START_TEST(a_repeat_that_differs_in_one_bit_breaks_repeat)
 }
 END_TEST
 
+START_TEST(exact_needs_no_order_and_sees_one_bit)
+{
+    struct judged j;
+    open_run(&j, ET_BF16, ET_FILL_EXACT);
+    ck_assert_int_eq(judged_verdict(&j), ET_PASS);
+    ck_assert_int_eq(find(&j, ET_CHECK_EXACT)->outcome, ET_HELD);
+    ck_assert_int_eq(find(&j, ET_CHECK_REPLAY)->outcome, ET_NOT_RUN);
+    ck_assert(et_judged_by_bytes(&j.judgement));
+    for (int r = 0; r < JUDGED_REPEATS; r++)
+        judged_store(&j, r, AT, et_narrow(ET_BF16, j.truth.value[AT]) ^ 1);
+    ck_assert_int_eq(judged_verdict(&j), ET_FAIL);
+    ck_assert_int_eq(find(&j, ET_CHECK_EXACT)->outcome, ET_BROKEN);
+    ck_assert(strstr(find(&j, ET_CHECK_EXACT)->text, PLACE ": got "));
+    j.c.checks.exact = false;
+    judged_verdict(&j);
+    ck_assert_int_eq(find(&j, ET_CHECK_EXACT)->outcome, ET_NOT_RUN);
+    judged_close(&j);
+}
+END_TEST
+
+START_TEST(exact_is_skipped_where_the_claim_rounds_to_fewer_digits_than_the_fill_needs)
+{
+    static const struct {
+        enum et_dtype out;
+        enum et_outcome outcome;
+    } rows[] = {{ET_F32, ET_SKIPPED}, {ET_F16, ET_HELD}, {ET_BF16, ET_HELD}};
+    for (int i = 0; i < 3; i++) {
+        struct judged j;
+        judged_open(&j, &params, ET_F32, rows[i].out, ET_FILL_EQUAL, 1, 0);
+        j.claim.arith.sum = ET_F16;
+        judged_truth(&j, 0, 0, 1);
+        write_truth(&j);
+        judged_verdict(&j);
+        ck_assert_int_eq(find(&j, ET_CHECK_EXACT)->outcome, rows[i].outcome);
+        if (rows[i].outcome == ET_SKIPPED)
+            ck_assert_str_eq(find(&j, ET_CHECK_EXACT)->text,
+                             "f16, which the claim rounds to, has 11 digits, and the fill needs 24");
+        judged_close(&j);
+    }
+}
+END_TEST
+
+START_TEST(exact_is_for_inputs_that_have_one_fill_in_common)
+{
+    struct judged j;
+    open_run(&j, ET_F32, ET_FILL_EXACT);
+    j.step.data[JUDGED_V] = (struct et_data){.given = true, .fill = {.kind = ET_FILL_ONEHOT}};
+    judged_verdict(&j);
+    ck_assert_int_eq(find(&j, ET_CHECK_EXACT)->outcome, ET_NOT_RUN);
+    judged_close(&j);
+}
+END_TEST
+
+static const struct et_tooth *tooth(const struct et_teeth *teeth, const char *name)
+{
+    for (int i = 0; i < teeth->count; i++)
+        if (!strcmp(teeth->at[i].name, name))
+            return &teeth->at[i];
+    ck_abort_msg("no tooth %s", name);
+    return NULL;
+}
+
+/* References of 1 with variance 1 and worst 1: every tolerance is 1, every limit of nmse 4. */
+START_TEST(teeth_are_in_units_of_each_limit)
+{
+    struct judged j;
+    struct et_teeth teeth;
+    open_made_up(&j, ET_F32, ET_FILL_NORMAL, 1, (struct et_spread){.variance = 1, .worst = 1});
+    for (int64_t i = 0; i < ELEMENTS * j.truth.lie_count; i++)
+        j.truth.lie[i] = 0.5;
+    const struct et_judge_input input = judged_input(&j);
+    et_teeth_of(&input, &teeth);
+    static const struct {
+        const char *name;
+        int check;
+        double size;
+    } rows[] = {{"first_position", 1, 0.5}, {"scale", 1, 0.01}, {"scale", 0, 1e-4 / 4}, {"zeros", 0, 0.25},
+                {"zeros", 2, 0.25},         {"mean", 0, 0},     {"mean", 1, 0}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        ck_assert_double_eq_tol(tooth(&teeth, rows[i].name)->size[rows[i].check], rows[i].size, 1e-6);
+    ck_assert(isnan(tooth(&teeth, "zeros")->size[4]));
+    ck_assert_msg(
+        strstr(teeth.blind, "these data could not have told: first_position is 0.5 of the limit of bound"),
+        "%s", teeth.blind);
+    judged_close(&j);
+}
+END_TEST
+
+START_TEST(random_data_have_teeth_and_an_empty_context_needs_none)
+{
+    struct judged j;
+    struct et_teeth teeth;
+    open_run(&j, ET_BF16, ET_FILL_NORMAL);
+    struct et_judge_input input = judged_input(&j);
+    et_teeth_of(&input, &teeth);
+    ck_assert_str_eq(teeth.blind, "");
+    judged_close(&j);
+    const struct et_gqa_av empty = {
+        .q_heads = 2, .kv_heads = 1, .head_dim = 16, .query_length = 1, .capacity = 4};
+    judged_open(&j, &empty, ET_F32, ET_F32, ET_FILL_NORMAL, 1, 0);
+    judged_truth(&j, 0, 0, 1);
+    input = judged_input(&j);
+    et_teeth_of(&input, &teeth);
+    ck_assert_str_eq(teeth.blind, "");
+    judged_close(&j);
+}
+END_TEST
+
 /* ctx64x4 with 40 positions: partials 0..9 of one quad each, then the tree. */
 START_TEST(replay_compares_bytes_where_the_device_computes_as_c_does)
 {
@@ -977,6 +1085,11 @@ Suite *et_suite(void)
     tcase_add_test(t, what_the_port_found_breaks_guards_and_inputs_kept);
     tcase_add_test(t, guards_are_skipped_where_there_were_none);
     tcase_add_test(t, a_repeat_that_differs_in_one_bit_breaks_repeat);
+    tcase_add_test(t, exact_needs_no_order_and_sees_one_bit);
+    tcase_add_test(t, exact_is_skipped_where_the_claim_rounds_to_fewer_digits_than_the_fill_needs);
+    tcase_add_test(t, exact_is_for_inputs_that_have_one_fill_in_common);
+    tcase_add_test(t, teeth_are_in_units_of_each_limit);
+    tcase_add_test(t, random_data_have_teeth_and_an_empty_context_needs_none);
     tcase_add_test(t, replay_compares_bytes_where_the_device_computes_as_c_does);
     tcase_add_test(t, an_order_without_replay_is_skipped);
     tcase_add_test(t, expect_without_atol_compares_the_value_rounded_once);

@@ -1,0 +1,242 @@
+/* Teeth: how large wrong answers would be in units of each check's limit, from the truth alone. */
+#include "finding.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { NMSE, BOUND, NOISE, GAIN, ALLCLOSE };
+
+const enum et_check et_tooth_checks[ET_TOOTH_CHECKS] = {
+    [NMSE] = ET_CHECK_NMSE, [BOUND] = ET_CHECK_BOUND,       [NOISE] = ET_CHECK_NOISE,
+    [GAIN] = ET_CHECK_GAIN, [ALLCLOSE] = ET_CHECK_ALLCLOSE,
+};
+
+/* What the right answer adds up to, over the finite elements of all sampled rows. */
+struct total {
+    int64_t count;
+    double ref, ref2, variance, weight;
+    bool only; /* zeros, and nothing that adds up to them: no other answer is near */
+};
+
+/* Wrong answers of any of these have an error that is known for each element of a row. */
+enum wrong { SCALE, ZEROS, MEAN, LIE };
+
+/* One wrong answer, over one row or over all. */
+struct damage {
+    double err2, bound, noise, pull, part;
+    bool noisy; /* a row was long enough for `noise` */
+};
+
+static struct et_unit unit_of(const struct et_subject *s, int64_t u)
+{
+    return s->problem->op->unit(s->problem, s->truth->unit[u]);
+}
+
+static struct total total_of(const struct et_subject *s)
+{
+    const double least = et_half_ulp(s->problem->tensor[s->t].dtype, 0);
+    struct total total = {.only = true};
+    for (int64_t u = 0; u < s->truth->units; u++) {
+        const struct et_unit unit = unit_of(s, u);
+        double ref2 = 0, weighted = 0;
+        for (int64_t k = 0; unit.output == s->t && k < unit.count; k++) {
+            const struct et_predicted p = et_predict(s, &unit, u, k);
+            if (!isfinite(p.ref))
+                continue;
+            total.count++;
+            total.only = total.only && p.ref == 0 && p.tolerance <= least;
+            total.ref += p.ref;
+            total.variance += p.variance;
+            ref2 += p.ref * p.ref;
+            weighted += p.variance * p.ref * p.ref;
+        }
+        total.ref2 += ref2;
+        if (ref2 != 0 && !s->truth->again[u])
+            total.weight += ref2 * ref2 / weighted;
+    }
+    return total;
+}
+
+static double delta_of(enum wrong wrong, double ref, double mean, double lie)
+{
+    return wrong == SCALE ? 0.01 * ref : wrong == ZEROS ? -ref : wrong == MEAN ? mean - ref : lie;
+}
+
+static struct damage damage_of(const struct et_subject *s, int64_t u, enum wrong wrong, double mean,
+                               const double *lie)
+{
+    const struct et_unit unit = unit_of(s, u);
+    struct damage row = {0};
+    double cross = 0, ref2 = 0, weighted = 0, variance = 0;
+    for (int64_t k = 0; k < unit.count; k++) {
+        const struct et_predicted p = et_predict(s, &unit, u, k);
+        const double delta = delta_of(wrong, p.ref, mean, lie ? lie[k] : 0);
+        if (!isfinite(p.ref))
+            continue;
+        row.err2 += delta * delta;
+        row.bound = fmax(row.bound, et_ratio(delta, p.tolerance));
+        row.part = fmax(row.part, et_ratio(delta, s->checks->atol + s->checks->rtol * fabs(p.ref)));
+        cross += delta * p.ref;
+        ref2 += p.ref * p.ref;
+        weighted += p.variance * p.ref * p.ref;
+        variance += p.variance;
+    }
+    row.noisy = unit.count >= 16;
+    row.noise = et_ratio(row.err2, variance);
+    row.pull = ref2 != 0 && !s->truth->again[u] ? cross * ref2 / weighted : 0;
+    return row;
+}
+
+static void size_up(const struct et_subject *s, const struct total *total, const struct damage *damage,
+                    double size[ET_TOOTH_CHECKS])
+{
+    const struct et_checks *checks = s->checks;
+    const bool iid = s->regime == ET_INDEPENDENT;
+    for (int i = 0; i < ET_TOOTH_CHECKS; i++)
+        size[i] = (double)NAN;
+    if (checks->nmse >= 0)
+        size[NMSE] = et_ratio(damage->err2, fmax(checks->nmse * total->ref2, 4 * total->variance));
+    if (checks->nmse >= 0 && total->ref2 == 0)
+        size[NMSE] = et_ratio(damage->err2, 0);
+    if (checks->bound >= 0)
+        size[BOUND] = et_ratio(damage->bound, checks->bound);
+    if (checks->noise >= 0 && iid && damage->noisy)
+        size[NOISE] = et_ratio(damage->noise, checks->noise);
+    if (checks->gain >= 0 && iid && total->weight > 0)
+        size[GAIN] = et_ratio(damage->pull / sqrt(total->weight), checks->gain);
+    if (checks->allclose)
+        size[ALLCLOSE] = damage->part;
+}
+
+/* One that all rows of an output have at once. */
+static void everywhere(const struct et_subject *s, const struct total *total, enum wrong wrong,
+                       double size[ET_TOOTH_CHECKS])
+{
+    struct damage all = {0};
+    for (int64_t u = 0; u < s->truth->units; u++) {
+        if (unit_of(s, u).output != s->t)
+            continue;
+        const struct damage row = damage_of(s, u, wrong, total->ref / (double)total->count, NULL);
+        all.err2 += row.err2;
+        all.pull += row.pull;
+        all.bound = fmax(all.bound, row.bound);
+        all.noise = fmax(all.noise, row.noise);
+        all.part = fmax(all.part, row.part);
+        all.noisy = all.noisy || row.noisy;
+    }
+    size_up(s, total, &all, size);
+}
+
+/* One that a single row has: the edge row that shows it least. False where no row can have it. */
+static bool in_one_row(const struct et_subject *s, const struct total *total, int lie,
+                       double size[ET_TOOTH_CHECKS])
+{
+    const struct et_truth *truth = s->truth;
+    bool any = false;
+    for (int64_t u = 0; u < truth->units; u++) {
+        const struct et_unit unit = unit_of(s, u);
+        const double *delta = truth->lie + truth->at[u] * truth->lie_count + lie * unit.count;
+        if (unit.output != s->t || unit.count == 0 || isnan(delta[0]))
+            continue;
+        double row[ET_TOOTH_CHECKS];
+        const struct damage damage = damage_of(s, u, LIE, 0, delta);
+        size_up(s, total, &damage, row);
+        for (int i = 0; i < ET_TOOTH_CHECKS; i++)
+            size[i] = any ? fmin(size[i], row[i]) : row[i];
+        any = true;
+    }
+    return any;
+}
+
+/* Of several outputs the one that shows it most. */
+static void add_tooth(struct et_teeth *teeth, const char *name, bool whole,
+                      const double size[ET_TOOTH_CHECKS])
+{
+    int i = 0;
+    while (i < teeth->count && strcmp(teeth->at[i].name, name) != 0)
+        i++;
+    struct et_tooth *tooth = &teeth->at[i];
+    if (i == teeth->count) {
+        *tooth = (struct et_tooth){.name = name, .whole = whole};
+        memcpy(tooth->size, size, sizeof tooth->size);
+        teeth->count++;
+    }
+    for (int k = 0; k < ET_TOOTH_CHECKS; k++)
+        tooth->size[k] = fmax(tooth->size[k], size[k]);
+}
+
+double et_tooth_largest(const struct et_tooth *tooth, enum et_check *check)
+{
+    double most = 0;
+    *check = ET_CHECKS;
+    for (int i = 0; i < ET_TOOTH_CHECKS; i++)
+        if (!isnan(tooth->size[i]) && (*check == ET_CHECKS || tooth->size[i] > most)) {
+            most = tooth->size[i];
+            *check = et_tooth_checks[i];
+        }
+    return most;
+}
+
+static void tell_tooth(struct et_teeth *teeth, const struct et_tooth *tooth, const char *before)
+{
+    enum et_check check;
+    const double size = et_tooth_largest(tooth, &check);
+    const size_t n = strlen(teeth->blind);
+    if (check == ET_CHECKS)
+        snprintf(teeth->blind + n, sizeof teeth->blind - n, "%s%s is seen by no check", before, tooth->name);
+    else
+        snprintf(teeth->blind + n, sizeof teeth->blind - n, "%s%s is %.2g of the limit of %s", before,
+                 tooth->name, size, et_check_name(check));
+}
+
+/* Every slip is too small to see; or, on random data, another function altogether is. */
+static void find_blind(struct et_teeth *teeth, bool random)
+{
+    enum et_check check;
+    bool seen = false;
+    for (int i = 0; i < teeth->count; i++)
+        seen = seen || (!teeth->at[i].whole && et_tooth_largest(&teeth->at[i], &check) >= 1);
+    for (int i = 0; i < teeth->count; i++) {
+        const struct et_tooth *tooth = &teeth->at[i];
+        const bool hidden = et_tooth_largest(tooth, &check) < 1;
+        if (hidden && (tooth->whole ? random : !seen))
+            tell_tooth(teeth, tooth, teeth->blind[0] ? ", " : "these data could not have told: ");
+    }
+}
+
+void et_teeth_of(const struct et_judge_input *input, struct et_teeth *teeth)
+{
+    const struct et_operator *op = input->c->op;
+    bool open = false, random = false;
+    *teeth = (struct et_teeth){0};
+    for (int t = 0; op->tensors[t].name; t++) {
+        const struct et_subject s = et_subject_of(input, t);
+        if (op->tensors[t].role != ET_OUTPUT || s.arith < 0)
+            continue;
+        const struct total total = total_of(&s);
+        if (total.count == 0)
+            continue;
+        double size[ET_TOOTH_CHECKS];
+        for (int k = 0; k < s.truth->lie_count; k++)
+            if (in_one_row(&s, &total, k, size))
+                add_tooth(teeth, op->lies[k].name, op->lies[k].whole, size);
+        everywhere(&s, &total, SCALE, size);
+        add_tooth(teeth, "scale", false, size);
+        everywhere(&s, &total, ZEROS, size);
+        add_tooth(teeth, "zeros", true, size);
+        everywhere(&s, &total, MEAN, size);
+        add_tooth(teeth, "mean", true, size);
+        open = open || !total.only;
+        random = s.regime == ET_INDEPENDENT;
+    }
+    if (open)
+        find_blind(teeth, random);
+}
+
+bool et_judged_by_bytes(const struct et_judgement *judgement)
+{
+    return judgement->check[ET_CHECK_REPLAY].outcome == ET_HELD ||
+           judgement->check[ET_CHECK_EXACT].outcome == ET_HELD ||
+           judgement->check[ET_CHECK_EXPECT].outcome == ET_HELD;
+}
