@@ -393,6 +393,15 @@ static enum et_status add_skip(struct builder *b, const struct et_case *c, enum 
     return run->skip ? ET_OK : ET_FAILED;
 }
 
+/* A variant that only a case or --variant that names it runs on this shape. */
+static bool left_out(const struct et_case *c, const struct et_variant *variant)
+{
+    _Alignas(16) unsigned char params[ET_PARAMS_BYTES];
+    struct et_problem problem;
+    return variant->left_out && et_case_problem(c, 0, NULL, params, &problem, NULL) == ET_OK &&
+           variant->left_out(&problem);
+}
+
 static enum et_status add_by_default(struct builder *b, const struct et_case *c, enum et_fill_kind fill,
                                      struct et_error *error)
 {
@@ -405,7 +414,7 @@ static enum et_status add_by_default(struct builder *b, const struct et_case *c,
         struct et_ask ask = {.variant = b->port->variants[i]};
         for (int k = 0; k < ET_PARAMS; k++)
             ask.knob[k] = ET_UNSET;
-        if (!strcmp(ask.variant->op, c->op->name))
+        if (!strcmp(ask.variant->op, c->op->name) && !left_out(c, ask.variant))
             status = add_ask(b, c, fill, &ask, false, error);
     }
     if (status == ET_OK && c->ask_count == 0 && b->fitted == fitted)

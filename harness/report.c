@@ -335,6 +335,7 @@ static void add_claim(struct et_text *text, const struct et_run *run, const stru
     add_text(text, "sum", et_format(claim->arith.sum)->name);
     add_figure(text, "depth_sum", claim->arith.depth_sum);
     add_figure(text, "scratch_bytes", (double)claim->scratch_bytes);
+    add_text(text, "variant", et_variant_run(run->ask.variant, claim));
     et_text_add(text, "}");
 }
 

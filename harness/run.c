@@ -364,10 +364,11 @@ static bool answered(const struct attempt *attempt)
     return attempt->verdict == ET_PASS;
 }
 
-static bool same_claim(const struct et_claim *a, const struct et_claim *b, int knobs)
+static bool same_claim(const struct et_variant *variant, const struct et_claim *a, const struct et_claim *b)
 {
     return et_order_same(&a->order, &b->order) && !memcmp(&a->arith, &b->arith, sizeof a->arith) &&
-           !memcmp(a->knob, b->knob, (size_t)knobs * sizeof *a->knob);
+           !memcmp(a->knob, b->knob, (size_t)et_field_count(variant->knobs) * sizeof *a->knob) &&
+           !strcmp(et_variant_run(variant, a), et_variant_run(variant, b));
 }
 
 /* Whether name is one of a comma-separated list. */
@@ -380,25 +381,29 @@ static bool is_among(const char *name, const char *list)
     return false;
 }
 
-/* Every variant's main kernel is called OPERATOR_VARIANT: what ran must be what was asked for. */
+/* Every variant's main kernel is called OPERATOR_VARIANT: what ran must be what was claimed to run. */
 static void check_engaged(const struct group *group, struct attempt *attempt)
 {
     const struct et_variant *variant = attempt->run->ask.variant;
     char kernel[160];
-    snprintf(kernel, sizeof kernel, "%s_%s", variant->op, variant->name);
     for (int j = 0; j < jobs_of(group->c); j++) {
         const struct et_reply *reply = &attempt->answers[j].reply;
-        for (int i = 0; i < group->c->step_count * attempt->repeats; i++)
+        for (int i = 0; i < group->c->step_count * attempt->repeats; i++) {
+            snprintf(kernel, sizeof kernel, "%s_%s", variant->op,
+                     et_variant_run(variant, &reply->claims[i / attempt->repeats]));
             if (!is_among(kernel, reply->facts[i].kernels)) {
                 et_fail(&attempt->why, ET_OK, "%s was asked for, but the kernels that ran are: %s", kernel,
                         reply->facts[i].kernels[0] ? reply->facts[i].kernels : "none");
                 attempt->verdict = ET_ERROR;
             }
+        }
         for (int i = 0; j == 0 && i < group->c->step_count; i++)
-            if (!same_claim(&reply->claims[i], &attempt->claims[i], et_field_count(variant->knobs))) {
-                et_fail(&attempt->why, ET_OK,
-                        "the runner claims another arithmetic or order (%s) than resolve (%s)",
-                        reply->claims[i].order.name, attempt->claims[i].order.name);
+            if (!same_claim(variant, &reply->claims[i], &attempt->claims[i])) {
+                et_fail(
+                    &attempt->why, ET_OK,
+                    "the runner claims another arithmetic, order (%s) or variant (%s) than resolve (%s, %s)",
+                    reply->claims[i].order.name, et_variant_run(variant, &reply->claims[i]),
+                    attempt->claims[i].order.name, et_variant_run(variant, &attempt->claims[i]));
                 attempt->verdict = ET_ERROR;
             }
     }

@@ -149,7 +149,9 @@ void et_claim_add(struct et_text *text, const struct et_variant *variant, const 
     et_text_add(text, ", \"scratch\": %zu, \"knobs\": {", claim->scratch_bytes);
     for (int i = 0; i < et_field_count(variant->knobs); i++)
         et_text_add(text, "%s\"%s\": %" PRId64, i > 0 ? ", " : "", variant->knobs[i].name, claim->knob[i]);
-    et_text_add(text, "}}");
+    et_text_add(text, "}, \"variant\": ");
+    et_json_add_string(text, et_variant_run(variant, claim));
+    et_text_add(text, "}");
 }
 
 /* Copies a string; one that is too long is cut where `cut`, else refused. */
@@ -272,7 +274,7 @@ static enum et_status read_claim(const struct et_json *json, const cJSON *node,
                                  const struct et_variant *variant, struct et_claim *claim,
                                  struct et_error *error)
 {
-    static const char *const keys[] = {"arith", "order", "scratch", "knobs", NULL};
+    static const char *const keys[] = {"arith", "order", "scratch", "knobs", "variant", NULL};
     int64_t scratch = 0;
     enum et_status status = et_json_exact(json, node, "a claim", keys, error);
     if (status == ET_OK)
@@ -283,6 +285,9 @@ static enum et_status read_claim(const struct et_json *json, const cJSON *node,
         status = et_json_int(json, et_json_get(node, "scratch"), "scratch", 0, ET_EXACT, &scratch, error);
     if (status == ET_OK)
         status = read_knobs(json, et_json_get(node, "knobs"), variant, claim->knob, error);
+    if (status == ET_OK)
+        status = read_text(json, et_json_get(node, "variant"), "variant", claim->variant,
+                           sizeof claim->variant, false, error);
     claim->scratch_bytes = (size_t)scratch;
     return status;
 }

@@ -6,6 +6,10 @@
 static const struct et_variant *const variants[] = {
     &et_ocl_gqa_av_per_head.variant,
     &et_ocl_gqa_av_gqa.variant,
+    &et_ocl_gqa_av_gqa_tile2.variant,
+    &et_ocl_gqa_av_gqa_split.variant,
+    &et_ocl_gqa_av_tiled.variant,
+    &et_ocl_gqa_av_auto.variant,
     NULL,
 };
 

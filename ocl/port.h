@@ -58,6 +58,23 @@ enum et_status et_fits_local(const struct et_device *device, const char *what, s
 enum et_status et_fits_global(const struct et_device *device, const char *name, size_t bytes, size_t *sum,
                               struct et_error *why);
 
-extern const struct et_ocl_variant et_ocl_gqa_av_per_head, et_ocl_gqa_av_gqa;
+extern const struct et_ocl_variant et_ocl_gqa_av_per_head, et_ocl_gqa_av_gqa, et_ocl_gqa_av_gqa_tile2,
+    et_ocl_gqa_av_gqa_split, et_ocl_gqa_av_tiled, et_ocl_gqa_av_auto;
+
+/* Values of auto's knob `override`, as in pytorch/executorch#21063 and #21064. */
+enum et_gqa_av_override {
+    ET_GQA_AV_AUTO = -1,
+    ET_GQA_AV_PER_HEAD,
+    ET_GQA_AV_GQA,
+    ET_GQA_AV_TILE2,
+    ET_GQA_AV_BASE
+};
+
+/*
+ * What `auto` runs: tiled where S != 1, gqa where Hq > Hkv, Hq % Hkv == 0 and Hq / Hkv <= 8, else per_head;
+ * or what override names, whose own resolve then takes or refuses the shape. It looks at no device: there the
+ * same case would be another order.
+ */
+const struct et_ocl_variant *et_gqa_av_dispatch(const struct et_problem *problem, int64_t override);
 
 #endif

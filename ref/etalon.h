@@ -285,7 +285,7 @@ enum et_status et_field_check(const struct et_field *field, double value, struct
 
 /* ---- Params of each operator ---- */
 
-/* Grouped-query attention value product (decode). Source: pytorch/executorch#21063. See gqa_av.c. */
+/* Grouped-query attention value product. Source: pytorch/executorch#21063. See gqa_av.c. */
 struct et_gqa_av {
     int64_t q_heads, kv_heads, head_dim, query_length, context, capacity;
 };

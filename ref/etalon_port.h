@@ -44,6 +44,7 @@ struct et_claim {
     struct et_arith arith;
     struct et_order order;
     size_t scratch_bytes;
+    char variant[24]; /* the one that runs, where the one asked only chooses; empty: the one asked */
 };
 
 /* A knob that was not asked for: resolve chooses. */
@@ -64,6 +65,9 @@ struct et_facts {
 struct et_variant {
     const char *op, *name, *summary;
     const struct et_field *knobs; /* ends with a NULL name */
+
+    /* Whether a case that names no variants leaves this one out. NULL: it does not. */
+    bool (*left_out)(const struct et_problem *problem);
 
     /*
      * asked[i] is the value asked for knob i, or ET_UNSET. ET_REFUSED: this shape or these knobs are not for
@@ -125,6 +129,9 @@ struct et_port {
 };
 
 const struct et_variant *et_variant_named(const struct et_port *port, const char *op, const char *name);
+
+/* The name of the variant that a claim of `variant` runs: the part of its kernels' names behind OPERATOR_. */
+const char *et_variant_run(const struct et_variant *variant, const struct et_claim *claim);
 
 /*
  * The bit patterns that outputs and scratch hold before a kernel runs: a NaN of the type that no arithmetic

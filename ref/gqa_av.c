@@ -1,5 +1,5 @@
 /*
- * gqa_av: the attention-value product of one decode step under grouped-query attention.
+ * gqa_av: the attention-value product under grouped-query attention.
  *
  *     out[s, h, d] = sum over c in [0, context) of w[h, s, c] * V[c, kv(h), d]
  *
@@ -469,8 +469,8 @@ static bool accumulate(enum et_dtype type, float *acc, float w, const float *v, 
 /*
  * Order ctx64x4: 64 partials an output. Partial i adds the context quads i, i + 64, ... in order, four fmas
  * each; the last, incomplete quad goes to partial 0 after its own, its missing lanes as fma(0, 0, .); then a
- * tree: 32, 16, 8, 4, 2, 1. arg[0] is the accumulators' et_dtype: f32, or f16 as in the seed's half-precision
- * buffer shader.
+ * tree: 32, 16, 8, 4, 2, 1. Order serial: one sum, an fma a position in order. arg[0] is the accumulators'
+ * et_dtype: f32, or f16 as in the seed's half-precision buffer shader.
  */
 static enum et_status replay(const struct et_problem *problem, const struct et_order *order, int64_t i,
                              void *work, float *value, struct et_met *met, struct et_error *error)
@@ -478,25 +478,26 @@ static enum et_status replay(const struct et_problem *problem, const struct et_o
     const struct et_gqa_av *p = problem->params;
     const struct et_tensor *wt = &problem->tensor[W], *vt = &problem->tensor[V];
     const enum et_dtype type = (enum et_dtype)order->arg[0];
-    if (strcmp(order->name, "ctx64x4") != 0 || (type != ET_F32 && type != ET_F16))
+    const bool serial = strcmp(order->name, "serial") == 0;
+    if ((!serial && strcmp(order->name, "ctx64x4") != 0) || (type != ET_F32 && type != ET_F16))
         return et_fail(error, ET_REFUSED, "gqa_av has no replay of order %s(%d)", order->name, order->arg[0]);
 
     const int64_t d_count = p->head_dim, s = i / p->q_heads, h = i % p->q_heads;
     float *acc = work, *v = acc + PARTIALS * d_count, *w = v + d_count;
     et_widen_n(wt->dtype, row_of(wt, h, s), p->context, w);
     memset(acc, 0, (size_t)(PARTIALS * d_count) * sizeof *acc);
-    const int64_t whole = p->context / 4 * 4;
+    const int64_t partials = serial ? 1 : PARTIALS, whole = p->context / 4 * 4;
     bool subnormal = false;
-    for (int64_t c = 0; c < align4(p->context); c++) {
+    for (int64_t c = 0; c < (serial ? p->context : align4(p->context)); c++) {
         const bool there = c < p->context;
         if (there)
             et_widen_n(vt->dtype, row_of(vt, c, kv_head(p, h)), d_count, v);
         else
             memset(v, 0, (size_t)d_count * sizeof *v);
-        const int64_t partial = c < whole ? c / 4 % PARTIALS : 0;
+        const int64_t partial = c < whole ? c / 4 % partials : 0;
         subnormal |= accumulate(type, acc + partial * d_count, there ? w[c] : 0, v, d_count);
     }
-    for (int64_t half = PARTIALS / 2; half >= 1; half /= 2)
+    for (int64_t half = partials / 2; half >= 1; half /= 2)
         for (int64_t k = 0; k < half * d_count; k++) {
             acc[k] += acc[k + half * d_count];
             acc[k] = type == ET_F32 ? acc[k] : et_widen(type, et_narrow(type, (double)acc[k]));
@@ -519,7 +520,7 @@ static void cost(const struct et_problem *problem, struct et_cost *dst)
 
 const struct et_operator et_gqa_av_operator = {
     .name = "gqa_av",
-    .summary = "grouped-query attention value product (decode)",
+    .summary = "grouped-query attention value product",
     .params = params,
     .params_bytes = sizeof(struct et_gqa_av),
     .tensors = tensors,

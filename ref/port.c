@@ -30,6 +30,11 @@ const struct et_variant *et_variant_named(const struct et_port *port, const char
     return NULL;
 }
 
+const char *et_variant_run(const struct et_variant *variant, const struct et_claim *claim)
+{
+    return claim->variant[0] ? claim->variant : variant->name;
+}
+
 /*
  * Sign and payload alternate from one repeat to the next; neither payload is empty or all ones, which are
  * what arithmetic produces. f8e4m3fn has a sign only, f8e4m3fnuz neither.

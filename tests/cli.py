@@ -566,7 +566,7 @@ class NothingToJudge(unittest.TestCase):
 
     def huge(self, *others):
         # 2^33 rows of one head of 64 f32: 2 TiB, more than any device allocates.
-        return case_file('f', {'name': 'huge', 'params': {'capacity': 2**33}}, *others,
+        return case_file('f', {'name': 'huge', 'params': {'capacity': 2**33}}, *others, variants=['per_head', 'gqa'],
                          params={'q_heads': 4, 'kv_heads': 1, 'head_dim': 64, 'context': 8})
 
     def test_because_all_is_skipped_is_status_3_and_the_reason_has_both_numbers(self):
@@ -698,7 +698,8 @@ class ARunAlone(unittest.TestCase):
                   {'name': 'odd', 'sweep': {'context': [5, 261]}, 'layout': {'v': {'pad': {'head_dim': [1, 2]}}},
                    'twins': [{'poison': 'large'}]},
                   {'name': 'seeded', 'params': {'context': 9}, 'seed': 5, 'dtypes': {'v': 'f16'}},
-                  {'name': 'wide', 'tier': 'full', 'params': {'context': 300}}, folder=cls.folder, params=shape)
+                  {'name': 'wide', 'tier': 'full', 'params': {'context': 300}}, folder=cls.folder, params=shape,
+                  variants=['per_head', 'gqa'])
         cls.whole = cls.lines(cls.folder, '-j', 2)
 
     @classmethod
@@ -739,7 +740,8 @@ class ARunAlone(unittest.TestCase):
         self.assertEqual(self.whole, {id: full[id] for id in self.whole})
 
     def test_is_the_same_in_the_order_of_another_command_line(self):
-        other = case_file('o', {'name': 'first', 'params': {'q_heads': 1, 'kv_heads': 1, 'head_dim': 3, 'context': 2}})
+        other = case_file('o', {'name': 'first', 'params': {'q_heads': 1, 'kv_heads': 1, 'head_dim': 3, 'context': 2}},
+                          variants=['per_head', 'gqa'])
         lines = self.lines(other, self.folder / 's.json')
         self.assertEqual(14, len(lines))
         self.assertEqual(self.whole, {id: lines[id] for id in self.whole})
@@ -817,7 +819,7 @@ class AProductOfSmallIntegers(unittest.TestCase):
     def test_is_right_for_head_dims_5_and_100_and_for_any_heads(self):
         ran = judged(case_file('f', self.case('d5', 4, 2, 5), self.case('d100', 4, 2, 100),
                                self.case('heads-9-1', 9, 1, 5), self.case('heads-3-2', 3, 2, 5),
-                               self.case('heads-2-3', 2, 3, 5)))
+                               self.case('heads-2-3', 2, 3, 5)), '--variant', 'per_head', '--variant', 'gqa')
         self.assertEqual(0, ran.code, ran.out)
         self.assertEqual(['gqa_av/f/d5/normal/per_head', 'gqa_av/f/d5/normal/gqa', 'gqa_av/f/d100/normal/per_head',
                           'gqa_av/f/d100/normal/gqa', 'gqa_av/f/heads-9-1/normal/per_head',
@@ -845,7 +847,7 @@ class Poison(unittest.TestCase):
                                      'sweep': {'poison': ['nan', 'large'], 'capacity': [67, 68, 200],
                                                'layout': [{}, padded]}}))
         self.assertEqual(0, ran.code, ran.out)
-        self.assertEqual(24, len(ran.of))
+        self.assertEqual(48, len(ran.of))
         self.assertEqual(1, len({(*line['inputs'], *line['outputs']) for line in ran.of.values()}))
 
 

@@ -179,6 +179,219 @@ START_TEST(an_innermost_stride_other_than_1_is_refused_by_tensor)
 }
 END_TEST
 
+/*
+ * What auto chooses and how many groups that launches: ceil(D / 4) by Hq (per_head) or Hkv (gqa), ceil(
+ * ceil(D / 4) / 2) by Hkv (gqa_tile2), ceil(ceil(S / 4) * ceil(D / 4) / 64) by Hq (tiled).
+ */
+static const struct choice {
+    int Hq, Hkv, D, S, C, override;
+    const char *variant;
+    size_t groups[2];
+} choices[] = {
+    /* Groups of 1 to 9 and 16; the cap is 8. */
+    {3, 3, 12, 1, 5, -1, "per_head", {3, 3}},
+    {6, 3, 12, 1, 5, -1, "gqa", {3, 3}},
+    {9, 3, 12, 1, 5, -1, "gqa", {3, 3}},
+    {12, 3, 12, 1, 5, -1, "gqa", {3, 3}},
+    {15, 3, 12, 1, 5, -1, "gqa", {3, 3}},
+    {18, 3, 12, 1, 5, -1, "gqa", {3, 3}},
+    {21, 3, 12, 1, 5, -1, "gqa", {3, 3}},
+    {24, 3, 12, 1, 5, -1, "gqa", {3, 3}},
+    {27, 3, 12, 1, 5, -1, "per_head", {3, 27}},
+    {48, 3, 12, 1, 5, -1, "per_head", {3, 48}},
+    {8, 1, 64, 1, 5, -1, "gqa", {16, 1}},
+    {9, 1, 64, 1, 5, -1, "per_head", {16, 9}},
+    {1, 1, 1, 1, 1, -1, "per_head", {1, 1}},
+    {65535, 1, 4, 1, 1, -1, "per_head", {1, 65535}},
+    {65535, 65535, 4, 1, 1, -1, "per_head", {1, 65535}},
+    /* Heads that do not divide, and fewer query heads than KV heads. */
+    {3, 2, 64, 1, 5, -1, "per_head", {16, 3}},
+    {5, 3, 64, 1, 5, -1, "per_head", {16, 5}},
+    {7, 4, 64, 1, 5, -1, "per_head", {16, 7}},
+    {2, 3, 64, 1, 5, -1, "per_head", {16, 2}},
+    {1, 2, 64, 1, 5, -1, "per_head", {16, 1}},
+    {2, 8, 64, 1, 5, -1, "per_head", {16, 2}},
+    {14, 4, 64, 1, 5, -1, "per_head", {16, 14}},
+    /* Models. */
+    {32, 8, 64, 1, 2048, -1, "gqa", {16, 8}},
+    {24, 8, 128, 1, 2048, -1, "gqa", {32, 8}},
+    {32, 8, 128, 1, 2048, -1, "gqa", {32, 8}},
+    {64, 8, 128, 1, 2048, -1, "gqa", {32, 8}},
+    {128, 8, 128, 1, 2048, -1, "per_head", {32, 128}},
+    {40, 8, 128, 1, 2048, -1, "gqa", {32, 8}},
+    {32, 32, 96, 1, 2048, -1, "per_head", {24, 32}},
+    {40, 10, 128, 1, 2048, -1, "gqa", {32, 10}},
+    {14, 2, 64, 1, 2048, -1, "gqa", {16, 2}},
+    {12, 2, 128, 1, 2048, -1, "gqa", {32, 2}},
+    {28, 4, 128, 1, 2048, -1, "gqa", {32, 4}},
+    {16, 8, 128, 1, 2048, -1, "gqa", {32, 8}},
+    {64, 4, 128, 1, 2048, -1, "per_head", {32, 64}},
+    {16, 2, 256, 1, 2048, -1, "gqa", {64, 2}},
+    {32, 2, 256, 1, 2048, -1, "per_head", {64, 32}},
+    {24, 4, 256, 1, 2048, -1, "gqa", {64, 4}},
+    {8, 1, 512, 1, 2048, -1, "gqa", {128, 1}},
+    {9, 3, 64, 1, 2048, -1, "gqa", {16, 3}},
+    /* Head dims that are no multiple of 4 or 8. */
+    {4, 2, 1, 1, 5, -1, "gqa", {1, 2}},
+    {4, 2, 5, 1, 5, -1, "gqa", {2, 2}},
+    {4, 4, 100, 1, 5, -1, "per_head", {25, 4}},
+    {4, 2, 65536, 1, 5, -1, "gqa", {16384, 2}},
+    /* Contexts change nothing. */
+    {4, 2, 8, 1, 0, -1, "gqa", {2, 2}},
+    {4, 2, 8, 1, 131072, -1, "gqa", {2, 2}},
+    /* Several queries: tiled, whatever the heads. */
+    {32, 8, 64, 2, 64, -1, "tiled", {1, 32}},
+    {32, 8, 64, 16, 64, -1, "tiled", {1, 32}},
+    {32, 8, 64, 17, 64, -1, "tiled", {2, 32}},
+    {32, 8, 64, 128, 128, -1, "tiled", {8, 32}},
+    {32, 8, 64, 512, 512, -1, "tiled", {32, 32}},
+    {16, 16, 128, 3, 5, -1, "tiled", {1, 16}},
+    {9, 1, 5, 5, 5, -1, "tiled", {1, 9}},
+    {3, 2, 100, 11, 5, -1, "tiled", {2, 3}},
+    /* Forced; a group of 1 is legal. */
+    {32, 8, 64, 1, 5, 0, "per_head", {16, 32}},
+    {32, 8, 64, 1, 5, 1, "gqa", {16, 8}},
+    {32, 8, 64, 1, 5, 2, "gqa_tile2", {8, 8}},
+    {32, 8, 64, 1, 5, 3, "gqa", {16, 8}},
+    {4, 4, 12, 1, 5, 0, "per_head", {3, 4}},
+    {4, 4, 12, 1, 5, 1, "gqa", {3, 4}},
+    {4, 4, 12, 1, 5, 2, "gqa_tile2", {2, 4}},
+    {4, 4, 12, 1, 5, 3, "gqa", {3, 4}},
+    {8, 2, 100, 1, 5, 2, "gqa_tile2", {13, 2}},
+    {8, 2, 4, 1, 5, 2, "gqa_tile2", {1, 2}},
+    {27, 3, 12, 1, 5, 0, "per_head", {3, 27}},
+    /* Forced where it cannot be. */
+    {9, 1, 64, 1, 5, 1, NULL, {0}},
+    {9, 1, 64, 1, 5, 2, NULL, {0}},
+    {9, 1, 64, 1, 5, 3, NULL, {0}},
+    {3, 2, 64, 1, 5, 1, NULL, {0}},
+    {3, 2, 64, 1, 5, 2, NULL, {0}},
+    {2, 8, 64, 1, 5, 3, NULL, {0}},
+    {8, 2, 64, 2, 5, 0, NULL, {0}},
+    {8, 2, 64, 2, 5, 1, NULL, {0}},
+};
+
+START_TEST(auto_chooses_by_queries_and_heads_unless_forced)
+{
+    const struct choice *c = &choices[_i];
+    const struct et_gqa_av params = {c->Hq, c->Hkv, c->D, c->S, c->C, c->C};
+    const struct et_problem problem = shaped(&params);
+    const struct et_device device = et_device_unlimited();
+    const struct et_ocl_variant *variant = variant_named("auto");
+    const int64_t asked = c->override;
+    struct et_claim claim, own;
+    struct et_error why = {""};
+    const enum et_status status = variant->variant.resolve(&problem, &device, &asked, &claim, &why);
+    if (!c->variant) {
+        char heads[80];
+        snprintf(heads, sizeof heads, "q_heads = %d over kv_heads = %d is a group of ", c->Hq, c->Hkv);
+        ck_assert_int_eq(status, ET_REFUSED);
+        ck_assert_msg(strstr(why.text, c->S > 1 ? "query_length is 2, must be 1" : heads), "%s", why.text);
+        return;
+    }
+    ck_assert_msg(status == ET_OK, "%s", why.text);
+    ck_assert_str_eq(et_variant_run(&variant->variant, &claim), c->variant);
+    ck_assert_int_eq(claim.knob[0], c->override);
+    ck_assert_ptr_eq(et_gqa_av_dispatch(&problem, c->override), variant_named(c->variant));
+    ck_assert_int_eq(variant_named(c->variant)->variant.resolve(&problem, &device, NULL, &own, &why), ET_OK);
+    ck_assert_str_eq(claim.order.name, own.order.name);
+    ck_assert_int_eq(claim.arith.depth_sum, own.arith.depth_sum);
+
+    struct et_launch launch[ET_LAUNCHES];
+    char kernel[40];
+    snprintf(kernel, sizeof kernel, "gqa_av_%s", c->variant);
+    ck_assert_int_eq(variant->plan(&problem, &claim, launch), 1);
+    ck_assert_str_eq(launch[0].kernel, kernel);
+    ck_assert_uint_eq(launch[0].groups[0], c->groups[0]);
+    ck_assert_uint_eq(launch[0].groups[1], c->groups[1]);
+}
+END_TEST
+
+/* Partials of A = min(ceil(D / 4), splits) quads a group; then a tree an output quad and query head. */
+START_TEST(a_split_shares_the_partials_and_adds_them_in_a_second_launch)
+{
+    static const struct {
+        int64_t D, splits;
+        size_t across;
+    } rows_[] = {{64, 1, 16}, {64, 2, 8}, {64, 8, 2}, {64, 16, 1}, {64, 64, 1}, {100, 8, 4}, {512, 64, 2}};
+    for (size_t i = 0; i < sizeof rows_ / sizeof *rows_; i++) {
+        const struct et_gqa_av params = {32, 8, rows_[i].D, 1, 1000, 1000};
+        const struct et_problem problem = shaped(&params);
+        const struct et_device device = et_device_unlimited();
+        struct et_claim claim;
+        struct et_launch launch[ET_LAUNCHES];
+        const struct et_ocl_variant *variant = variant_named("gqa_split");
+        ck_assert_int_eq(variant->variant.resolve(&problem, &device, &rows_[i].splits, &claim, NULL), ET_OK);
+        /* 64 partials of 16 bytes a quad of outputs */
+        ck_assert_uint_eq(claim.scratch_bytes, 32 * (size_t)(rows_[i].D / 4) * 1024);
+        ck_assert_int_eq(claim.arith.depth_sum, 22);
+        ck_assert_int_eq(variant->plan(&problem, &claim, launch), 2);
+        ck_assert_uint_eq(launch[0].groups[0], rows_[i].across);
+        ck_assert_uint_eq(launch[0].groups[1], 8);
+        ck_assert_uint_eq(launch[0].groups[2], (size_t)rows_[i].splits);
+        ck_assert_uint_eq(launch[0].scalar[4], (uint64_t)rows_[i].splits);
+        ck_assert_uint_eq(launch[1].groups[0], (size_t)rows_[i].D / 4);
+        ck_assert_uint_eq(launch[1].groups[1], 32);
+        ck_assert_uint_eq(launch[1].groups[2], 0);
+        ck_assert_str_eq(launch[0].options, "-D GROUP_SIZE=4");
+        ck_assert_str_eq(launch[1].options, launch[0].options);
+    }
+}
+END_TEST
+
+START_TEST(splits_must_divide_64)
+{
+    const struct et_problem problem = shaped(&small);
+    const struct et_device device = et_device_unlimited();
+    for (int64_t splits = 1; splits <= 64; splits++) {
+        struct et_claim claim;
+        struct et_error why = {""};
+        const bool power = splits == 1 || splits == 2 || splits == 4 || splits == 8 || splits == 16 ||
+                           splits == 32 || splits == 64;
+        ck_assert_int_eq(
+            variant_named("gqa_split")->variant.resolve(&problem, &device, &splits, &claim, &why),
+            power ? ET_OK : ET_REFUSED);
+        ck_assert(power || strstr(why.text, "must divide 64"));
+    }
+}
+END_TEST
+
+START_TEST(no_variant_takes_more_than_16_KiB_of_local_memory)
+{
+    static const char *const names[] = {"per_head", "gqa", "gqa_tile2", "gqa_split", "tiled", "auto"};
+    const struct et_gqa_av largest = {8, 1, 64, 1, 4, 4};
+    const struct et_problem problem = shaped(&largest);
+    const struct et_device device = {.local_memory = 16384};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        struct et_claim claim;
+        struct et_error why = {""};
+        ck_assert_msg(variant_named(names[i])->variant.resolve(&problem, &device, NULL, &claim, &why) ==
+                          ET_OK,
+                      "%s: %s", names[i], why.text);
+    }
+    const struct et_device less = {.local_memory = 16383};
+    struct et_claim claim;
+    ck_assert_int_eq(variant_named("gqa_tile2")->variant.resolve(&problem, &less, NULL, &claim, NULL),
+                     ET_LACKING);
+}
+END_TEST
+
+START_TEST(tiled_is_left_out_of_decode_and_auto_of_everything)
+{
+    const struct et_gqa_av many = {32, 8, 64, 3, 1000, 1000};
+    const struct et_problem decode = shaped(&small), queries = shaped(&many);
+    const struct et_variant *tiled = &variant_named("tiled")->variant,
+                            *chosen = &variant_named("auto")->variant;
+    ck_assert(tiled->left_out(&decode) && !tiled->left_out(&queries));
+    ck_assert(chosen->left_out(&decode) && chosen->left_out(&queries));
+    struct et_claim claim;
+    const struct et_device device = et_device_unlimited();
+    ck_assert_int_eq(tiled->resolve(&queries, &device, NULL, &claim, NULL), ET_OK);
+    ck_assert_str_eq(claim.order.name, "serial");
+    ck_assert_int_eq(claim.arith.depth_sum, 1000);
+}
+END_TEST
+
 START_TEST(an_unknown_variant_has_no_row)
 {
     ck_assert_ptr_null(et_variant_named(&et_ocl, "gqa_av", "gqa_"));
@@ -232,6 +445,12 @@ Suite *et_suite(void)
     tcase_add_loop_test(resolve, what_a_device_lacks_is_said_with_both_numbers, 0,
                         (int)(sizeof limits / sizeof limits[0]));
     tcase_add_loop_test(resolve, an_innermost_stride_other_than_1_is_refused_by_tensor, 0, 3);
+    tcase_add_loop_test(resolve, auto_chooses_by_queries_and_heads_unless_forced, 0,
+                        (int)(sizeof choices / sizeof choices[0]));
+    tcase_add_test(resolve, a_split_shares_the_partials_and_adds_them_in_a_second_launch);
+    tcase_add_test(resolve, splits_must_divide_64);
+    tcase_add_test(resolve, no_variant_takes_more_than_16_KiB_of_local_memory);
+    tcase_add_test(resolve, tiled_is_left_out_of_decode_and_auto_of_everything);
     tcase_add_test(resolve, resolving_maps_no_OpenCL);
     tcase_add_test(resolve, an_unknown_variant_has_no_row);
     suite_add_tcase(suite, resolve);

@@ -120,11 +120,23 @@ static float element(const struct et_tensor *t, int64_t i, int64_t j, int64_t k)
     return et_widen(t->dtype, et_load(t->dtype, t->data, at));
 }
 
+/* out[s, h, d] in order serial. */
+static float emulate_serial(const struct et_problem *problem, int64_t s, int64_t h, int64_t d)
+{
+    const struct et_gqa_av *p = problem->params;
+    float sum = 0;
+    for (int64_t c = 0; c < p->context; c++)
+        sum = fmaf(element(&problem->tensor[W], h, s, c),
+                   element(&problem->tensor[V], c, h * p->kv_heads / p->q_heads, d), sum);
+    return sum;
+}
+
 /* out[0, h, d] in order ctx64x4. */
-static float emulate(const struct et_problem *problem, int64_t h, int64_t d)
+static float emulate(const struct et_problem *problem, int64_t s, int64_t h, int64_t d)
 {
     const struct et_gqa_av *p = problem->params;
     const int64_t kv = h * p->kv_heads / p->q_heads, whole = p->context / 4;
+    ck_assert_int_eq(s, 0);
     float partial[64];
     for (int i = 0; i < 64; i++) {
         partial[i] = 0;
@@ -138,23 +150,24 @@ static float emulate(const struct et_problem *problem, int64_t h, int64_t d)
         partial[0] = fmaf(there ? element(&problem->tensor[W], h, 0, c) : 0,
                           there ? element(&problem->tensor[V], c, kv, d) : 0, partial[0]);
     }
-    for (int s = 32; s >= 1; s /= 2)
-        for (int i = 0; i < s; i++)
-            partial[i] += partial[i + s];
+    for (int half = 32; half >= 1; half /= 2)
+        for (int i = 0; i < half; i++)
+            partial[i] += partial[i + half];
     return partial[0];
 }
 
 /* Running. */
 
-/* Executes n steps; out[i] receives the bytes of step i's out. */
-static void run(struct et_session *session, const char *name, const struct et_problem *problems, int n,
-                int repeat, void *const *out, struct et_facts *facts)
+/* Executes n steps, the first knob asked for; out[i] receives the bytes of step i's out. */
+static void run_with(struct et_session *session, const char *name, int64_t knob,
+                     const struct et_problem *problems, int n, int repeat, void *const *out,
+                     struct et_facts *facts)
 {
     const struct et_variant *variant = et_variant_named(&et_ocl, "gqa_av", name);
     struct et_claim claims[4];
     struct et_error error = {""};
     for (int i = 0; i < n; i++)
-        ck_assert_msg(variant->resolve(&problems[i], &session->device, NULL, &claims[i], &error) == ET_OK,
+        ck_assert_msg(variant->resolve(&problems[i], &session->device, &knob, &claims[i], &error) == ET_OK,
                       "%s", error.text);
     void *state;
     ck_assert_msg(variant->prepare(session, variant, problems, claims, n, &state, &error) == ET_OK, "%s",
@@ -167,24 +180,33 @@ static void run(struct et_session *session, const char *name, const struct et_pr
     variant->finish(state);
 }
 
+static void run(struct et_session *session, const char *name, const struct et_problem *problems, int n,
+                int repeat, void *const *out, struct et_facts *facts)
+{
+    run_with(session, name, ET_UNSET, problems, n, repeat, out, facts);
+}
+
 /* Elements of the shape hold the emulated bytes, all others the poison of the repeat. */
-static void assert_bytes(const struct et_problem *problem, const void *out, int repeat, const char *where)
+static void assert_bytes(const struct et_problem *problem, bool serial, const void *out, int repeat,
+                         const char *where)
 {
     const struct et_gqa_av *p = problem->params;
     const struct et_tensor *t = &problem->tensor[OUT];
     const int64_t elements = (int64_t)(t->bytes / et_format(t->dtype)->bytes);
     for (int64_t at = 0; at < elements; at++) {
-        const int64_t rest = at - t->offset, h = rest / t->stride[1], d = rest % t->stride[1];
-        const bool inside = rest >= 0 && h < p->q_heads && d < p->head_dim;
-        const uint32_t want =
-            inside ? et_narrow(t->dtype, (double)emulate(problem, h, d)) : et_poison(t->dtype, repeat);
+        const int64_t rest = at - t->offset, s = rest / t->stride[0], h = rest % t->stride[0] / t->stride[1],
+                      d = rest % t->stride[0] % t->stride[1];
+        const bool inside = rest >= 0 && s < p->query_length && h < p->q_heads && d < p->head_dim;
+        const float value = !inside ? 0 : (serial ? emulate_serial : emulate)(problem, s, h, d);
+        const uint32_t want = inside ? et_narrow(t->dtype, (double)value) : et_poison(t->dtype, repeat);
         const uint32_t got = et_load(t->dtype, out, at);
         ck_assert_msg(got == want, "%s: element %lld (head %lld, %lld) is 0x%08x, want 0x%08x", where,
                       (long long)at, (long long)h, (long long)d, got, want);
     }
 }
 
-static void assert_variant(struct et_session *session, const char *name, const struct shape *shape)
+static void assert_knob(struct et_session *session, const char *name, int64_t knob, const char *kernels,
+                        const struct shape *shape)
 {
     struct et_problem problem = make_problem(shape);
     const struct et_gqa_av *p = &shape->params;
@@ -194,14 +216,26 @@ static void assert_variant(struct et_session *session, const char *name, const s
              et_format(shape->dtype[V])->name, et_format(shape->dtype[OUT])->name);
     void *out = malloc(problem.tensor[OUT].bytes);
     struct et_facts facts;
-    run(session, name, &problem, 1, 3, &out, &facts);
-    assert_bytes(&problem, out, 3, where);
+    run_with(session, name, knob, &problem, 1, 3, &out, &facts);
+    assert_bytes(&problem, strcmp(kernels, "gqa_av_tiled") == 0, out, 3, where);
     ck_assert_str_eq(facts.guards, "");
     ck_assert_str_eq(facts.inputs_kept, "");
     ck_assert(facts.guarded == session->guards);
-    ck_assert_str_eq(facts.kernels, strcmp(name, "gqa") == 0 ? "gqa_av_gqa" : "gqa_av_per_head");
+    ck_assert_str_eq(facts.kernels, kernels);
     free(out);
     free_problem(&problem);
+}
+
+static void assert_variant(struct et_session *session, const char *name, const struct shape *shape)
+{
+    char kernel[40];
+    snprintf(kernel, sizeof kernel, "gqa_av_%s", name);
+    assert_knob(session, name, ET_UNSET, kernel, shape);
+}
+
+static void assert_split(struct et_session *session, int64_t splits, const struct shape *shape)
+{
+    assert_knob(session, "gqa_split", splits, "gqa_av_gqa_split,gqa_av_gqa_split_tree", shape);
 }
 
 static const struct shape shapes[] = {
@@ -227,18 +261,49 @@ static const struct shape shapes[] = {
 
 enum { SHAPES = sizeof shapes / sizeof shapes[0] };
 
-static void assert_both(struct et_session *session)
+START_TEST(every_variant_has_the_bytes_of_its_order)
 {
+    static const int64_t splits[] = {1, 2, 8, 64};
+    struct et_session *session = open_session(_i, NULL);
     for (int i = 0; i < SHAPES; i++) {
         assert_variant(session, "per_head", &shapes[i]);
         assert_variant(session, "gqa", &shapes[i]);
+        assert_variant(session, "gqa_tile2", &shapes[i]);
+        assert_variant(session, "tiled", &shapes[i]);
+        assert_split(session, splits[i % 4], &shapes[i]);
     }
+    et_ocl.close(session);
 }
+END_TEST
 
-START_TEST(both_variants_have_the_bytes_of_their_order)
+START_TEST(tiled_has_the_bytes_of_its_order_for_any_number_of_queries)
 {
-    struct et_session *session = open_session(_i, NULL);
-    assert_both(session);
+    static const struct shape many[] = {
+        {{4, 2, 8, 2, 7, 7}, {ET_F32, ET_F32, ET_F32}, 0, 0},
+        {{3, 2, 5, 3, 5, 6}, {ET_F32, ET_F32, ET_F32}, 3, 1},
+        {{2, 1, 1, 5, 1, 1}, {ET_F32, ET_F32, ET_F32}, 0, 0},
+        {{2, 1, 5, 4, 0, 3}, {ET_F32, ET_F32, ET_F32}, 0, 1},
+        {{4, 2, 20, 70, 33, 40}, {ET_F32, ET_F32, ET_F32}, 0, 0},
+        {{4, 2, 5, 17, 67, 67}, {ET_F16, ET_BF16, ET_F32}, 1, 3},
+    };
+    struct et_session *session = open_session(_i % 2, NULL);
+    session->device.work_group = _i == 2 ? 7 : session->device.work_group;
+    for (size_t i = 0; i < sizeof many / sizeof *many; i++)
+        assert_variant(session, "tiled", &many[i]);
+    et_ocl.close(session);
+}
+END_TEST
+
+START_TEST(auto_runs_the_kernel_of_what_it_chooses)
+{
+    static const struct shape decode = {{4, 2, 5, 1, 9, 9}, {ET_F32, ET_F32, ET_F32}, 0, 0};
+    static const struct shape queries = {{4, 2, 5, 3, 9, 9}, {ET_F32, ET_F32, ET_F32}, 0, 0};
+    static const char *const kernels[] = {"gqa_av_gqa", "gqa_av_per_head", "gqa_av_gqa", "gqa_av_gqa_tile2",
+                                          "gqa_av_gqa"};
+    struct et_session *session = open_session(true, NULL);
+    for (int override = -1; override <= 3; override++)
+        assert_knob(session, "auto", override, kernels[override + 1], &decode);
+    assert_knob(session, "auto", ET_UNSET, "gqa_av_tiled", &queries);
     et_ocl.close(session);
 }
 END_TEST
@@ -262,8 +327,11 @@ START_TEST(a_smaller_work_group_gives_the_same_bytes)
     static const int64_t limits[] = {1, 2, 7, 32, 63};
     struct et_session *session = open_session(false, NULL);
     session->device.work_group = limits[_i];
-    for (int i = 4; i < 8; i++) /* contexts 256, 257, 259, 1037 */
+    for (int i = 4; i < 8; i++) { /* contexts 256, 257, 259, 1037 */
         assert_variant(session, "gqa", &shapes[i]);
+        assert_variant(session, "gqa_tile2", &shapes[i]);
+        assert_split(session, 8, &shapes[i]);
+    }
     assert_variant(session, "per_head", &shapes[7]);
     et_ocl.close(session);
 }
@@ -323,6 +391,7 @@ END_TEST
 
 START_TEST(steps_share_buffers_and_see_their_own_data)
 {
+    static const char *const variants[] = {"gqa", "gqa_split"};
     const struct shape steps[] = {
         {{4, 2, 8, 1, 9, 12}, {ET_F32, ET_F32, ET_F32}, 0, 0},
         {{4, 2, 8, 1, 3, 3}, {ET_F32, ET_F32, ET_F32}, 0, 2},
@@ -337,10 +406,10 @@ START_TEST(steps_share_buffers_and_see_their_own_data)
         out[i] = malloc(problems[i].tensor[OUT].bytes);
     }
     struct et_session *session = open_session(_i, NULL);
-    run(session, "gqa", problems, 4, 1, out, facts);
+    run(session, variants[_i], problems, 4, 1, out, facts);
     et_ocl.close(session);
     for (int i = 0; i < 4; i++) {
-        assert_bytes(&problems[i], out[i], 1, "step");
+        assert_bytes(&problems[i], false, out[i], 1, "step");
         ck_assert_str_eq(facts[i].guards, "");
         ck_assert_str_eq(facts[i].inputs_kept, "");
         free(out[i]);
@@ -465,7 +534,8 @@ Suite *et_suite(void)
     Suite *suite = suite_create("ocl_gqa_av");
     /* Buffers of exact size: a simulator that checks accesses sees each stray one. */
     TCase *exact = tcase_create("exact");
-    tcase_add_loop_test(exact, both_variants_have_the_bytes_of_their_order, 0, 1);
+    tcase_add_loop_test(exact, every_variant_has_the_bytes_of_its_order, 0, 1);
+    tcase_add_loop_test(exact, tiled_has_the_bytes_of_its_order_for_any_number_of_queries, 0, 3);
     tcase_add_loop_test(exact, per_head_serves_head_h_from_floor_of_h_Hkv_over_Hq, 0, 1);
     tcase_add_loop_test(exact, a_smaller_work_group_gives_the_same_bytes, 0, 5);
     tcase_add_loop_test(exact, every_kind_of_value_is_loaded_and_stored_exactly, 0,
@@ -474,7 +544,8 @@ Suite *et_suite(void)
     suite_add_tcase(suite, exact);
 
     TCase *guards = tcase_create("guards");
-    tcase_add_loop_test(guards, both_variants_have_the_bytes_of_their_order, 1, 2);
+    tcase_add_loop_test(guards, every_variant_has_the_bytes_of_its_order, 1, 2);
+    tcase_add_test(guards, auto_runs_the_kernel_of_what_it_chooses);
     tcase_add_loop_test(guards, steps_share_buffers_and_see_their_own_data, 1, 2);
     tcase_add_loop_test(guards, a_kernel_that_strays_is_told_by_tensor_and_place, 0,
                         (int)(sizeof wrongs / sizeof wrongs[0]));

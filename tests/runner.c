@@ -239,7 +239,8 @@ static const char *const script[] = {"/bin/sh", "runner.sh", NULL};
     "\"depth_qk\": 0, \"depth_sum\": 3, \"tiles\": 0}"
 #define ORDER "{\"name\": \"none\", \"arg\": [0, 0, 0, 0, 0, 0, 0, 0]}"
 #define KNOBS "{\"lanes\": 7, \"mood\": 0}"
-#define CLAIM "{\"arith\": " ARITH ", \"order\": " ORDER ", \"scratch\": 0, \"knobs\": " KNOBS "}"
+#define RUNS  "\"variant\": \"fake\""
+#define CLAIM "{\"arith\": " ARITH ", \"order\": " ORDER ", \"scratch\": 0, \"knobs\": " KNOBS ", " RUNS "}"
 #define FACTS                                                                                                \
     "{\"ns\": 1.5, \"guarded\": false, \"guards\": \"\", \"inputs_kept\": \"\", \"kernels\": \"k\", "        \
     "\"program\": \"p\"}"
@@ -372,17 +373,22 @@ static const struct {
     {SAY(REPLY("[" CLAIM "]", "[]")), "steps has 0 entries, not 1", 10},
     {SAY(REPLY("[" CLAIM "]", "[[" FACTS "," FACTS "]]")), "a step has 2 entries, not 1", 10},
     {SAY(REPLY("[" CLAIM "]", "[[{\"ns\": 1}]]")), "an execution has no guarded", 10},
-    {SAY(REPLY("[{\"order\": " ORDER ", \"scratch\": 0, \"knobs\": " KNOBS "}]", "[[" FACTS "]]")),
+    {SAY(REPLY("[{\"order\": " ORDER ", \"scratch\": 0, \"knobs\": " KNOBS ", " RUNS "}]", "[[" FACTS "]]")),
      "a claim has no arith", 10},
-    {SAY(REPLY("[{\"arith\": " ARITH ", \"order\": " ORDER ", \"scratch\": -1, \"knobs\": " KNOBS "}]",
+    {SAY(REPLY("[{\"arith\": " ARITH ", \"order\": " ORDER ", \"scratch\": -1, \"knobs\": " KNOBS ", " RUNS
+               "}]",
                "[[" FACTS "]]")),
      "scratch", 10},
-    {SAY(REPLY("[{\"arith\": " ARITH ", \"order\": " ORDER ", \"scratch\": 0, \"knobs\": {\"lanes\": 1}}]",
+    {SAY(REPLY("[{\"arith\": " ARITH ", \"order\": " ORDER
+               ", \"scratch\": 0, \"knobs\": {\"lanes\": 1}, " RUNS "}]",
                "[[" FACTS "]]")),
      "knobs has no mood", 10},
+    {SAY(REPLY("[{\"arith\": " ARITH ", \"order\": " ORDER ", \"scratch\": 0, \"knobs\": " KNOBS "}]",
+               "[[" FACTS "]]")),
+     "a claim has no variant", 10},
     {SAY(REPLY("[{\"arith\": " ARITH
                ", \"order\": {\"name\": \"a name of more than 23 bytes\", \"arg\": [0, 0, "
-               "0, 0, 0, 0, 0, 0]}, \"scratch\": 0, \"knobs\": " KNOBS "}]",
+               "0, 0, 0, 0, 0, 0]}, \"scratch\": 0, \"knobs\": " KNOBS ", " RUNS "}]",
                "[[" FACTS "]]")),
      "name has 28 bytes, at most 23 are allowed", 10},
     {SAY("{\"status\": \"ok\", \"variant\": \"other\", \"claims\": [], \"steps\": [], \"prepare_s\": 0, "

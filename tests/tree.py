@@ -31,7 +31,8 @@ class Tree(unittest.TestCase):
             page = (ROOT / f"docs/operators/{op}.md").read_text()
             for variant in variants:
                 self.assertIn(variant, page)
-                self.assertIn(f"{op}_{variant}", (ROOT / f"ocl/{op}.cl").read_text())
+                if variant != "auto":  # runs the kernel of another
+                    self.assertIn(f"{op}_{variant}", (ROOT / f"ocl/{op}.cl").read_text())
 
     def test_layers_depend_downwards_only(self):
         allowed = {"ref": set(), "ocl": {"ref"}, "harness": {"ref", "ocl"}}
