@@ -933,16 +933,19 @@ class AVariantAskedForByName(unittest.TestCase):
 
 GROUP_OF_9 = {'q_heads': 9, 'kv_heads': 1, 'head_dim': 4, 'context': 3}
 GROUP_OF_2 = {**GROUP_OF_9, 'q_heads': 2}
+INNERMOST = 'gqa_av: the innermost stride of v is 2, must be 1'
 TOO_MANY = 'q_heads = 9 over kv_heads = 1 is a group of 9, must be at most 8'
 
 
 class ACaseIsNeverLeftOutSilently(unittest.TestCase):
     def test_where_no_variant_computes_it_and_another_case_runs(self):
-        path = case_file('f', {'name': 'two', 'params': {**GROUP_OF_2, 'query_length': 2}},
+        # heads that lie inside each other are for no kernel: the innermost stride is not 1
+        inside = {'v': {'order': ['capacity', 'head_dim', 'kv_heads']}}
+        path = case_file('f', {'name': 'two', 'params': {**GROUP_OF_2, 'kv_heads': 2}, 'layout': inside},
                          {'name': 'one', 'params': GROUP_OF_2})
         ran = judged(path)
         self.assertEqual(0, ran.code, ran.out)
-        self.assertEqual([('gqa_av/f/two/normal/-', 'SKIP', 'query_length is 2, must be 1 (decode)')],
+        self.assertEqual([('gqa_av/f/two/normal/-', 'SKIP', INNERMOST)],
                          [(x['id'], x['verdict'], x['reason']) for x in ran.lines[1:] if x['verdict'] != 'PASS'])
         self.assertEqual(1, judged(path, '--strict').code)
         self.assertEqual(3, judged(path, '-k', '*/two/*').code)
@@ -950,7 +953,7 @@ class ACaseIsNeverLeftOutSilently(unittest.TestCase):
     def test_where_it_is_capped_in_the_widest_tier(self):
         path = case_file('f', {'name': 'a', 'params': {**GROUP_OF_2, 'context': 1000},
                                'limit': {'full': {'context': 100}}})
-        ids = ['gqa_av/f/a/tier=full/normal/per_head', 'gqa_av/f/a/tier=full/normal/gqa']
+        ids = [f'gqa_av/f/a/tier=full/normal/{variant}' for variant in ('per_head', 'gqa', 'gqa_tile2', 'gqa_split')]
         self.assertEqual(ids, [line['id'] for line in judged(path).lines[1:]])
 
     def test_where_a_twin_fits_no_variant(self):
@@ -1010,7 +1013,7 @@ class ADryRun(unittest.TestCase):
         self.assertEqual('gqa_av/f/a/normal/per_head\n', etalon('run', path, '--dry-run').out)
         lines = etalon('run', path, '--dry-run', '-v').out.splitlines()
         self.assertEqual(['gqa_av/f/a/normal/per_head',
-                          'gqa_av/f/a: no gqa: q_heads = 9 over kv_heads = 1 is a group of 9, must be at most 8'],
+                          *(f'gqa_av/f/a: no {variant}: {TOO_MANY}' for variant in ('gqa', 'gqa_tile2', 'gqa_split'))],
                          [line for line in lines if not line.startswith('    ')])
 
     def test_says_with_v_how_large_wrong_answers_would_be(self):

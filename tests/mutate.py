@@ -51,7 +51,7 @@ class Mutate(unittest.TestCase):
         honest = [name for name in verdict if name.startswith('honest-')]
         self.assertGreaterEqual(len(honest), 3)
         self.assertGreaterEqual(len(verdict) - len(honest), 15)
-        self.assertRegex(done.stdout, r'\| tail-elsewhere +(\| +\. ){5}\| +10 ')  # only the replay can see it
+        self.assertRegex(done.stdout, r'\| tail-elsewhere +(\| +\. ){6}\| +\d+ ')  # only the replay can see it
         self.assertIn(f'{len(verdict) - len(honest)} of {len(verdict) - len(honest) + 1} mutants killed', done.stdout)
 
     def test_passes_where_all_is_as_it_must_be(self):
@@ -70,7 +70,7 @@ class Mutate(unittest.TestCase):
         self.add('broken', 'No C.\nfile: gqa_av.cl\n-rest = context % 4;\n+rest = ;\n')
         done = self.quick()
         self.assertEqual(0, done.returncode, done.stdout + done.stderr)
-        self.assertRegex(done.stdout, r'\| broken .* 2 \| killed \|')
+        self.assertRegex(done.stdout, r'\| broken .* \d+ \| killed \|')
 
     def test_edits_the_kernels_of_the_port_given(self):
         kernels = self.folder / 'kernels'
