@@ -8,8 +8,8 @@
  * reply    {"status": "ok", "variant": NAME, "claims": [CLAIM, ...one a step],
  *          "steps": [[FACTS, ...one a repeat], ...], "prepare_s": T, "step_s": T}; or
  *          {"status": "refused" | "lacking" | "error", "error": SENTENCE}
- * CLAIM    {"arith": {...}, "order": {"name": S, "arg": [...]}, "scratch": BYTES, "knobs": {...}, "variant": NAME}
- * FACTS    {"ns": T, "guarded": B, "guards": S, "inputs_kept": S, "kernels": S, "program": S}
+ * CLAIM    {"arith": {...}, "order": {"name": S, "arg": [...]}, "scratch": BYTES, "knobs": {...}, "variant":
+ * NAME} FACTS    {"ns": T, "guarded": B, "guards": S, "inputs_kept": S, "kernels": S, "program": S}
  *
  * Every key of a reply is required. Of the device only its name is: what is not said is not known.
  */
