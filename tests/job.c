@@ -13,6 +13,7 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
+#include "folder.h"
 #include "suite.h"
 
 enum { W, V, OUT };
@@ -20,11 +21,7 @@ enum { W, V, OUT };
 /* Each test runs in a folder of its own. */
 static void enter_folder(void)
 {
-    const char *tmp = getenv("TMPDIR");
-    char folder[256];
-    snprintf(folder, sizeof folder, "%s/etalon-test-XXXXXX", tmp ? tmp : "/tmp");
-    ck_assert_ptr_nonnull(mkdtemp(folder));
-    ck_assert_int_eq(chdir(folder), 0);
+    enter_temporary_folder();
     ck_assert_int_eq(mkdir("a", 0700), 0);
     ck_assert_int_eq(mkdir("b", 0700), 0);
 }
@@ -596,21 +593,11 @@ START_TEST(a_shape_that_is_refused_writes_no_job)
 }
 END_TEST
 
-static void read_text(const char *path, char *text, size_t most)
-{
-    FILE *file = fopen(path, "rb");
-    ck_assert_ptr_nonnull(file);
-    text[fread(text, 1, most - 1, file)] = '\0';
-    fclose(file);
-}
-
-static void write_text(const char *path, const char *text)
+/* A job's files are read-only. */
+static void replace_text(const char *path, const char *text)
 {
     unlink(path);
-    FILE *file = fopen(path, "wb");
-    ck_assert_ptr_nonnull(file);
-    fputs(text, file);
-    ck_assert_int_eq(fclose(file), 0);
+    write_text(path, text);
 }
 
 START_TEST(a_description_is_this_text)
@@ -699,7 +686,7 @@ START_TEST(a_malformed_description_is_one_sentence)
     ck_assert_ptr_nonnull(at);
     snprintf(damaged, sizeof damaged, "%.*s%s%s", (int)(at - text), text, damages[_i].to,
              at + strlen(damages[_i].from));
-    write_text("a/job.json", damaged);
+    replace_text("a/job.json", damaged);
     ck_assert_int_eq(et_job_read("a", &job, &error), ET_INVALID);
     ck_assert_msg(strstr(error.text, damages[_i].sentence), "%s", error.text);
     ck_assert_ptr_null(strchr(error.text, '\n'));
@@ -713,14 +700,15 @@ START_TEST(strides_whose_products_wrap_are_beyond_the_buffer)
     /* 65534 * 2^52 = 2^68 - 2^53, which is -2^53 modulo 2^64: before the buffer's end, if it wrapped. */
     struct et_job job;
     struct et_error error = {.text = ""};
-    write_text("a/job.json",
-               "{\"format\": 1, \"operator\": \"gqa_av\", \"steps\": [{\"params\": {\"q_heads\": 65535, "
-               "\"kv_heads\": 1, \"head_dim\": 1, \"query_length\": 1, \"context\": 1, \"capacity\": 1}, "
-               "\"tensors\": {\"w\": {\"role\": \"input\", \"dtype\": \"f32\", \"size\": [65535, 4, 4], "
-               "\"stride\": [4503599627370496, 4, 1], \"offset\": 0, \"elements\": 1}, "
-               "\"v\": {\"role\": \"input\", \"dtype\": \"f32\", \"size\": [1, 1, 1], \"stride\": [1, 1, 1], "
-               "\"offset\": 0, \"elements\": 1}, \"out\": {\"role\": \"output\", \"dtype\": \"f32\", "
-               "\"size\": [1, 65535, 1], \"stride\": [65535, 1, 1], \"offset\": 0, \"elements\": 65535}}}]}");
+    replace_text(
+        "a/job.json",
+        "{\"format\": 1, \"operator\": \"gqa_av\", \"steps\": [{\"params\": {\"q_heads\": 65535, "
+        "\"kv_heads\": 1, \"head_dim\": 1, \"query_length\": 1, \"context\": 1, \"capacity\": 1}, "
+        "\"tensors\": {\"w\": {\"role\": \"input\", \"dtype\": \"f32\", \"size\": [65535, 4, 4], "
+        "\"stride\": [4503599627370496, 4, 1], \"offset\": 0, \"elements\": 1}, "
+        "\"v\": {\"role\": \"input\", \"dtype\": \"f32\", \"size\": [1, 1, 1], \"stride\": [1, 1, 1], "
+        "\"offset\": 0, \"elements\": 1}, \"out\": {\"role\": \"output\", \"dtype\": \"f32\", "
+        "\"size\": [1, 65535, 1], \"stride\": [65535, 1, 1], \"offset\": 0, \"elements\": 65535}}}]}");
     ck_assert_int_eq(et_job_read("a", &job, &error), ET_INVALID);
     ck_assert_msg(strstr(error.text, "w reaches beyond its 1 elements"), "%s", error.text);
 }
@@ -831,10 +819,10 @@ END_TEST
 START_TEST(a_folder_is_removed_with_what_is_in_it)
 {
     ck_assert_int_eq(mkdir("a/deep", 0700), 0);
-    write_text("a/deep/file", "x");
+    replace_text("a/deep/file", "x");
     ck_assert_int_eq(chmod("a/deep/file", 0444), 0);
     ck_assert_int_eq(symlink("../b", "a/link"), 0);
-    write_text("b/kept", "x");
+    replace_text("b/kept", "x");
     et_remove_folder("a");
     ck_assert_int_ne(access("a", F_OK), 0);
     ck_assert_int_eq(access("b/kept", F_OK), 0);

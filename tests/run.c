@@ -11,16 +11,13 @@
 
 #include "../harness/job.h"
 #include "../ocl/ocl.h"
+#include "folder.h"
 #include "suite.h"
 
 /* Each test runs in a folder of its own. */
 static void enter_folder(void)
 {
-    const char *tmp = getenv("TMPDIR");
-    char folder[256];
-    snprintf(folder, sizeof folder, "%s/etalon-test-XXXXXX", tmp ? tmp : "/tmp");
-    ck_assert_ptr_nonnull(mkdtemp(folder));
-    ck_assert_int_eq(chdir(folder), 0);
+    enter_temporary_folder();
 }
 
 static void leave_folder(void)
@@ -29,14 +26,6 @@ static void leave_folder(void)
     ck_assert_ptr_nonnull(getcwd(folder, sizeof folder));
     ck_assert_int_eq(chdir(".."), 0);
     et_remove_folder(folder);
-}
-
-static void write_text(const char *path, const char *text)
-{
-    FILE *file = fopen(path, "wb");
-    ck_assert_ptr_nonnull(file);
-    fputs(text, file);
-    ck_assert_int_eq(fclose(file), 0);
 }
 
 /* The lines of a file, each without its newline; returns how many. */

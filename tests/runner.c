@@ -15,16 +15,13 @@
 #include <unistd.h>
 
 #include "../harness/job.h"
+#include "folder.h"
 #include "suite.h"
 
 /* Each test runs in a folder of its own. */
 static void enter_folder(void)
 {
-    const char *tmp = getenv("TMPDIR");
-    char folder[256];
-    snprintf(folder, sizeof folder, "%s/etalon-test-XXXXXX", tmp ? tmp : "/tmp");
-    ck_assert_ptr_nonnull(mkdtemp(folder));
-    ck_assert_int_eq(chdir(folder), 0);
+    enter_temporary_folder();
     ck_assert_int_eq(mkdir("job", 0700), 0);
     ck_assert_int_eq(mkdir("out", 0700), 0);
 }
@@ -57,22 +54,6 @@ static void assert_no_child_is_left(void)
 static void rest(double seconds)
 {
     nanosleep(&(const struct timespec){.tv_nsec = (long)(seconds * 1e9)}, NULL);
-}
-
-static void write_text(const char *path, const char *text)
-{
-    FILE *file = fopen(path, "wb");
-    ck_assert_ptr_nonnull(file);
-    fputs(text, file);
-    ck_assert_int_eq(fclose(file), 0);
-}
-
-static void read_text(const char *path, char *text, size_t most)
-{
-    FILE *file = fopen(path, "rb");
-    ck_assert_ptr_nonnull(file);
-    text[fread(text, 1, most - 1, file)] = '\0';
-    fclose(file);
 }
 
 #define ASSERT_HAS(text, part) ck_assert_msg(strstr(text, part), "\"%s\" is not in \"%s\"", part, text)

@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "folder.h"
 #include "suite.h"
 
 static const char path[] = "t.safetensors";
@@ -18,11 +19,7 @@ static const char path[] = "t.safetensors";
 /* Each test runs in a folder of its own. */
 static void enter_folder(void)
 {
-    const char *tmp = getenv("TMPDIR");
-    char folder[256];
-    snprintf(folder, sizeof folder, "%s/etalon-test-XXXXXX", tmp ? tmp : "/tmp");
-    ck_assert_ptr_nonnull(mkdtemp(folder));
-    ck_assert_int_eq(chdir(folder), 0);
+    enter_temporary_folder();
 }
 
 static void leave_folder(void)
