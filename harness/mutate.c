@@ -15,6 +15,7 @@
 /* All runs by one mutant on one device. */
 struct row {
     int runs, errors, broken[ET_CHECKS]; /* runs in which */
+    struct et_error unbuilt;             /* why it does not build, or "" */
 };
 
 struct et_kills {
@@ -74,7 +75,9 @@ void et_kills_add(struct et_kills *kills, const struct et_result *result)
         device++;
     struct row *row = row_of(kills, device, result->mutant ? (int)(result->mutant - kills->mutants->at) : -1);
     row->runs += result->verdict != ET_SKIP;
-    row->errors += result->verdict == ET_ERROR;
+    row->errors += result->verdict == ET_ERROR && !result->unbuilt;
+    if (result->unbuilt)
+        et_fail(&row->unbuilt, ET_OK, "%s", result->reason);
     for (int i = 0; result->judgement && i < ET_CHECKS; i++) {
         row->broken[i] += result->judgement->check[i].outcome == ET_BROKEN;
         kills->ran[i] = kills->ran[i] || result->judgement->check[i].outcome != ET_NOT_RUN;
@@ -88,8 +91,16 @@ void et_kills_add(struct et_kills *kills, const struct et_result *result)
 
 /* ---- What the rows say ---- */
 
+static bool builds(const struct row *row)
+{
+    return !row->unbuilt.text[0];
+}
+
+/* What does not build is not run, so nobody can have noticed what it does. */
 static bool noticed(const struct row *row)
 {
+    if (!builds(row))
+        return false;
     bool any = row->errors > 0;
     for (int i = 0; i < ET_CHECKS; i++)
         any = any || row->broken[i] > 0;
@@ -100,6 +111,8 @@ static const char *verdict(const struct et_mutant *mutant, const struct row *row
 {
     if (row->runs == 0)
         return "NOT RUN";
+    if (!builds(row))
+        return "DOES NOT BUILD";
     if (mutant->honest)
         return noticed(row) ? "FALSE ALARM" : "quiet";
     return noticed(row) ? "killed" : "SURVIVED";
@@ -107,7 +120,7 @@ static const char *verdict(const struct et_mutant *mutant, const struct row *row
 
 static bool is_bad(const struct et_mutant *mutant, const struct row *row)
 {
-    return row->runs == 0 || noticed(row) == mutant->honest;
+    return row->runs == 0 || !builds(row) || noticed(row) == mutant->honest;
 }
 
 /* What each check and all together do to the mutants, and to the honest reorderings. */
@@ -128,6 +141,8 @@ static struct totals total(const struct et_kills *kills, int device)
             continue;
         t.mutants++;
         t.killed += noticed(row);
+        if (!noticed(row))
+            continue;
         t.errors += row->errors > 0;
         for (int i = 0; i < ET_CHECKS; i++)
             t.by[i] += row->broken[i] > 0;
@@ -170,6 +185,14 @@ static void print_head(const struct et_kills *kills, int runs)
     printf("|--:|---|\n");
 }
 
+static void print_bad(const struct et_mutant *mutant, const struct row *row)
+{
+    if (!builds(row))
+        printf("%s/%s does not build: %s\n", mutant->op->name, mutant->name, row->unbuilt.text);
+    else if (is_bad(mutant, row))
+        printf("%s %s/%s: %s\n", verdict(mutant, row), mutant->op->name, mutant->name, mutant->bug);
+}
+
 static void print_table(const struct et_kills *kills, int device)
 {
     const struct et_mutants *mutants = kills->mutants;
@@ -189,9 +212,7 @@ static void print_table(const struct et_kills *kills, int device)
     print_counts(kills, t.by, t.errors);
     printf(" | %d of %d |\n\n", t.killed, t.mutants);
     for (int m = 0; m < mutants->count; m++)
-        if (is_bad(&mutants->at[m], row_of(kills, device, m)))
-            printf("%s %s/%s: %s\n", verdict(&mutants->at[m], row_of(kills, device, m)),
-                   mutants->at[m].op->name, mutants->at[m].name, mutants->at[m].bug);
+        print_bad(&mutants->at[m], row_of(kills, device, m));
     printf("%d of %d mutants killed, by nmse alone %d; %d of %d honest reorderings flagged\n", t.killed,
            t.mutants, t.by[ET_CHECK_NMSE], t.flagged, t.honest);
 }

@@ -14,7 +14,8 @@ enum et_status et_kills_open(const struct et_options *options, const struct et_m
 void et_kills_add(struct et_kills *kills, const struct et_result *result);
 /*
  * Prints a table a device, who survived, who raised a false alarm; writes the results. Frees kills. *broken:
- * there was such a mutant, or the kernels as they are do not pass, or nothing was judged.
+ * there was such a mutant or one that does not build, or the kernels as they are do not pass, or nothing was
+ * judged.
  */
 enum et_status et_kills_close(struct et_kills *kills, bool *broken, struct et_error *error);
 

@@ -17,6 +17,7 @@ struct et_result {
     const struct et_device *device; /* NULL: no device was needed */
     enum et_verdict verdict;
     bool listed;                          /* among the known failures */
+    bool unbuilt;                         /* an ERROR: the kernels do not build */
     const char *reason;                   /* one sentence for anything but PASS */
     const struct et_judgement *judgement; /* NULL where nothing was compared */
     const struct et_claim *claim;         /* of the first step; NULL where nothing ran */

@@ -22,7 +22,8 @@ struct station {
     char place[16];        /* in argv: a hello may name no place, or another */
     enum et_status opened; /* ET_OK, or why every run on it ends the same way */
     struct et_error why;
-    int queue; /* next request of the group: an index into attempts * jobs */
+    bool *spent; /* a mutant each: its remaining runs could only fail as the last one did */
+    int queue;   /* next request of the group: an index into attempts * jobs */
     bool busy;
 };
 
@@ -54,6 +55,7 @@ struct attempt {
     struct et_claim *judged; /* likewise: what the outputs are held to */
     enum et_verdict verdict; /* decided early: ET_SKIP or ET_ERROR with why; else ET_PASS until judged */
     struct et_error why;
+    bool unbuilt;           /* why there is nothing to judge */
     struct answer *answers; /* one a job */
     struct et_judgement judgement;
     char (*outputs)[33];
@@ -144,6 +146,12 @@ static double timeout_of(const struct et_options *options, const struct et_devic
     return strcmp(device->platform, "Oclgrind") == 0 ? 20 * 60 : 60;
 }
 
+/* Whether a mutant is, on this station, not worth another run; a place to say so. NULL: no mutant. */
+static bool *spent_of(const struct context *context, const struct attempt *attempt)
+{
+    return attempt->mutant ? &attempt->station->spent[attempt->mutant - context->plan->mutants.at] : NULL;
+}
+
 static void ask_next(struct context *context, struct group *group, struct station *station)
 {
     const int jobs = jobs_of(group->c);
@@ -153,6 +161,11 @@ static void ask_next(struct context *context, struct group *group, struct statio
             continue;
         if (station->opened != ET_OK) {
             set_verdict(attempt, ET_ERROR, station->why.text);
+            continue;
+        }
+        const bool *spent = spent_of(context, attempt);
+        if (spent && *spent) {
+            set_verdict(attempt, ET_SKIP, "an earlier run of this mutant did not build or was late");
             continue;
         }
         const int job = station->queue % jobs;
@@ -189,6 +202,10 @@ static void take_reply(struct group *group, struct station *station, const struc
     station->busy = false;
     if (reply->kind == ET_REPLY_ERROR)
         et_runner_stop(&station->runner, NULL);
+    attempt->unbuilt = reply->kind == ET_REPLY_UNBUILT;
+    bool *spent = spent_of(group->context, attempt);
+    if (spent && (reply->late || attempt->unbuilt))
+        *spent = true;
     if (reply->kind == ET_REPLY_LACKING)
         set_verdict(attempt, ET_SKIP, reply->error);
     else if (reply->kind != ET_REPLY_OK)
@@ -590,7 +607,8 @@ static void report_group(struct context *context, const struct group *group)
                                    .mutant = attempt->mutant,
                                    .device = &attempt->station->runner.device,
                                    .verdict = attempt->verdict,
-                                   .reason = judged ? NULL : attempt->why.text};
+                                   .reason = judged ? NULL : attempt->why.text,
+                                   .unbuilt = attempt->unbuilt};
         for (int j = 0; attempt->answers && j < jobs_of(group->c); j++) {
             result.times.compile += attempt->answers[j].reply.prepare_s;
             result.times.kernel += attempt->answers[j].reply.step_s;
@@ -760,10 +778,14 @@ static bool selected(const struct et_options *options, const struct et_device *d
     return options->devices.count == 0;
 }
 
-static void start(struct context *context, struct station *station, const struct et_device *device)
+static enum et_status start(struct context *context, struct station *station, const struct et_device *device,
+                            struct et_error *error)
 {
     const struct et_options *options = context->options;
     int n = 0;
+    station->spent = et_alloc((size_t)context->plan->mutants.count + 1, sizeof *station->spent, error);
+    if (!station->spent)
+        return ET_FAILED;
     station->argv[n++] = options->program;
     station->argv[n++] = "worker";
     station->argv[n++] = "--port";
@@ -782,6 +804,7 @@ static void start(struct context *context, struct station *station, const struct
     station->runner.device = *device;
     station->runner.argv = station->argv;
     station->opened = et_runner_start(&station->runner, timeout_of(options, device), &station->why);
+    return ET_OK;
 }
 
 /* All devices wanted, opened; *report what the port looked at. */
@@ -798,7 +821,7 @@ static enum et_status open_stations(struct context *context, char **report, stru
         status = status == ET_OK ? ET_FAILED : status;
     for (int i = 0; status == ET_OK && i < count; i++)
         if (selected(options, &devices[i]))
-            start(context, &context->stations[context->station_count++], &devices[i]);
+            status = start(context, &context->stations[context->station_count++], &devices[i], error);
     et_free(devices);
     return status;
 }
@@ -989,6 +1012,7 @@ done:
         struct station *station = &context.stations[i];
         if (et_runner_stop(&station->runner, &error) != ET_OK)
             fprintf(stderr, "etalon: %s: %s\n", station->runner.device.name, error.text);
+        et_free(station->spent);
     }
     remove_temp(&context);
     et_free(context.stations);

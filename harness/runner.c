@@ -346,6 +346,7 @@ static enum et_status read_ok(const struct et_json *json, const struct et_runner
 static const char *const status_names[] = {[ET_REPLY_OK] = "ok",
                                            [ET_REPLY_REFUSED] = "refused",
                                            [ET_REPLY_LACKING] = "lacking",
+                                           [ET_REPLY_UNBUILT] = "unbuilt",
                                            [ET_REPLY_ERROR] = "error"};
 
 static enum et_status read_kind(const struct et_json *json, enum et_reply_kind *kind, struct et_error *error)
@@ -853,6 +854,7 @@ enum et_status et_runner_poll(struct et_runner *runner, double wait_s, bool *don
     }
     et_reply_free(reply);
     reply->kind = ET_REPLY_ERROR;
+    reply->late = heard == TOO_LATE;
     explain(runner, status == ET_FAILED ? NO_MEMORY : heard, &why, reply->error, sizeof reply->error);
     return status == ET_FAILED ? et_fail(error, ET_FAILED, "%s", reply->error) : ET_OK;
 }

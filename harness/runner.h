@@ -7,7 +7,7 @@
  *          and "sources": {FILE: TEXT, ...} where kernel files are replaced for this request
  * reply    {"status": "ok", "variant": NAME, "claims": [CLAIM, ...one a step],
  *          "steps": [[FACTS, ...one a repeat], ...], "prepare_s": T, "step_s": T}; or
- *          {"status": "refused" | "lacking" | "error", "error": SENTENCE}
+ *          {"status": "refused" | "lacking" | "unbuilt" | "error", "error": SENTENCE}
  * CLAIM    {"arith": {...}, "order": {"name": S, "arg": [...]}, "scratch": BYTES, "knobs": {...}, "variant":
  * NAME} FACTS    {"ns": T, "guarded": B, "guards": S, "inputs_kept": S, "kernels": S, "program": S}
  *
@@ -48,10 +48,11 @@ struct et_request {
     const struct et_override *sources; /* ends with a NULL name; NULL: none */
 };
 
-enum et_reply_kind { ET_REPLY_OK, ET_REPLY_REFUSED, ET_REPLY_LACKING, ET_REPLY_ERROR };
+enum et_reply_kind { ET_REPLY_OK, ET_REPLY_REFUSED, ET_REPLY_LACKING, ET_REPLY_UNBUILT, ET_REPLY_ERROR };
 
 struct et_reply {
     enum et_reply_kind kind;
+    bool late; /* an ERROR that is a hang beyond the deadline */
     char error[2000];
     int step_count, repeats;
     struct et_claim *claims; /* step_count */

@@ -48,6 +48,7 @@ static void add_trouble(struct et_text *line, enum et_status status, const char 
     et_text_add(line, "{\"status\": \"%s\", \"error\": ",
                 status == ET_REFUSED   ? "refused"
                 : status == ET_LACKING ? "lacking"
+                : status == ET_UNBUILT ? "unbuilt"
                                        : "error");
     et_json_add_string(line, sentence);
     et_text_add(line, "}");
@@ -286,7 +287,7 @@ int et_worker(const struct et_port *port, const struct et_open *open)
     if (status == ET_OK)
         add_hello(&line, port, &device);
     else
-        add_trouble(&line, status, error.text);
+        add_trouble(&line, status == ET_LACKING ? ET_LACKING : ET_FAILED, error.text);
     bool fine = say(fd, &line) && status == ET_OK;
     while (fine && hear(&rest, &request)) {
         answer(port, session, &device, &request, &line);

@@ -57,7 +57,7 @@ static enum et_status build(struct et_session *session, struct et_program *progr
     status = et_cl_done(cl, "clBuildProgram", code, error);
     if (status != ET_OK && error)
         add_log(session, program->program, error);
-    return status;
+    return code == CL_BUILD_PROGRAM_FAILURE ? ET_UNBUILT : status;
 }
 
 static const struct et_program *find(const struct et_session *session, const char *source,
@@ -99,7 +99,8 @@ static enum et_status make(struct et_session *session, const char *source, const
     }
     cl_int code;
     *dst = session->cl.clCreateKernel(find(session, source, options)->program, kernel, &code);
-    return et_cl_done(&session->cl, "clCreateKernel", code, error);
+    const enum et_status status = et_cl_done(&session->cl, "clCreateKernel", code, error);
+    return code == CL_INVALID_KERNEL_NAME ? ET_UNBUILT : status;
 }
 
 enum et_status et_kernel(struct et_session *session, const char *folder, const char *file,

@@ -32,7 +32,8 @@ enum et_status {
     ET_REFUSED, /* the geometry or params are not ones this operator or variant computes */
     ET_LACKING, /* right, but this device or machine lacks something: a limit, an extension, memory */
     ET_INVALID, /* input from outside is malformed: a file, a message, a command line */
-    ET_FAILED   /* something broke: a system or OpenCL call, a build, an allocation */
+    ET_FAILED,  /* something broke: a system or OpenCL call, an allocation */
+    ET_UNBUILT  /* the sources of a kernel do not build, or hold no kernel of that name */
 };
 
 /* One sentence that names the thing, the value and the limit. */

@@ -66,11 +66,34 @@ class Mutate(unittest.TestCase):
         self.assertEqual(1, done.returncode)
         self.assertIn('FALSE ALARM gqa_av/honest-not: Drops the tail.', done.stdout)
 
-    def test_counts_a_kernel_that_does_not_build_as_killed(self):
-        self.add('broken', 'No C.\nfile: gqa_av.cl\n-rest = context % 4;\n+rest = ;\n')
-        done = self.quick()
+    def only_result(self):
+        _, line = (self.folder / 'results.jsonl').read_text().splitlines()
+        return json.loads(line)
+
+    def test_does_not_count_what_does_not_build_as_killed(self):
+        for name, edit in (('broken', '-rest = context % 4;\n+rest = ;\n'),
+                           ('honest-broken', '-rest = context % 4;\n+rest = ;\n'),
+                           ('nameless', '-kernel void gqa_av_per_head(\n+kernel void gqa_av_perhead(\n')):
+            claim = 'claim: order none, depth_sum context+14\n' if name.startswith('honest-') else ''
+            self.add(name, f'No C.\n{claim}file: gqa_av.cl\n{edit}')
+            done = self.quick(name, '-o', self.folder / 'results.jsonl')
+            self.assertEqual(1, done.returncode, done.stdout + done.stderr)
+            self.assertRegex(done.stdout, rf'\| {name} .*\| DOES NOT BUILD \|')
+            self.assertIn(f'\ngqa_av/{name} does not build: cl', done.stdout)  # the call that says so
+            self.assertIn(f'\n0 of {int(not claim)} mutants killed', done.stdout)
+            self.assertIn('0 of %d honest reorderings flagged' % bool(claim), done.stdout)
+            result = self.only_result()
+            # One of all runs tried: the others would fail likewise.
+            self.assertEqual(('DOES NOT BUILD', 1, 0), (result['verdict'], result['runs'], result['errors']))
+
+    def test_gives_up_a_mutant_that_hangs(self):
+        self.add('hangs', 'Waits for nothing.\nfile: gqa_av.cl\n-const ulong quads = context / 4,\n'
+                          '+for (volatile int wait = 1; wait;)\n+        ;\n+    const ulong quads = context / 4,\n')
+        done = self.quick('--timeout', 5, '-o', self.folder / 'results.jsonl')
         self.assertEqual(0, done.returncode, done.stdout + done.stderr)
-        self.assertRegex(done.stdout, r'\| broken .* \d+ \| killed \|')
+        self.assertRegex(done.stdout, r'\| hangs .* 1 \| killed \|')
+        result = self.only_result()
+        self.assertEqual(('killed', 1, 1), (result['verdict'], result['runs'], result['errors']))
 
     def test_edits_the_kernels_of_the_port_given(self):
         kernels = self.folder / 'kernels'

@@ -60,9 +60,9 @@ static void rest(double seconds)
 
 /* ---- A port of ours, for the worker, and its variant ---- */
 
-enum mood { FINE, REFUSE, LACK, FAIL, ABORT, HANG };
+enum mood { FINE, REFUSE, LACK, UNBUILT, FAIL, ABORT, HANG };
 
-static const char *const moods[] = {"fine", "refuse", "lack", "fail", "abort", "hang", NULL};
+static const char *const moods[] = {"fine", "refuse", "lack", "unbuilt", "fail", "abort", "hang", NULL};
 static const struct et_field knobs[] = {
     {.name = "lanes", .kind = ET_INT, .min = 1, .max = 0x1p53, .fallback = 64},
     {.name = "mood", .kind = ET_NAME, .max = HANG, .names = moods},
@@ -121,8 +121,10 @@ static enum et_status step(void *state, int i, int repeat, void *const *out, str
     printf("a library prints on stdout\n");
     fflush(stdout);
     switch ((enum mood)s->claims[i].knob[1]) {
+    case UNBUILT:
+        return et_fail(error, ET_UNBUILT, "clBuildProgram: -11");
     case FAIL:
-        return et_fail(error, ET_FAILED, "clBuildProgram: -11");
+        return et_fail(error, ET_FAILED, "clFinish: -5");
     case ABORT:
         fprintf(stderr, "double free or corruption\n");
         abort();
@@ -417,13 +419,14 @@ END_TEST
 
 START_TEST(an_error_of_the_protocol_keeps_the_child)
 {
-    static const char *const names[] = {"refused", "lacking", "error"};
-    static const enum et_reply_kind kinds[] = {ET_REPLY_REFUSED, ET_REPLY_LACKING, ET_REPLY_ERROR};
+    static const char *const names[] = {"refused", "lacking", "unbuilt", "error"};
+    static const enum et_reply_kind kinds[] = {ET_REPLY_REFUSED, ET_REPLY_LACKING, ET_REPLY_UNBUILT,
+                                               ET_REPLY_ERROR};
     struct et_runner runner;
-    start(&runner,
-          SAY(HELLO) "for s in refused lacking error; do read line; echo \"{\\\"status\\\": \\\"$s\\\", "
-                     "\\\"error\\\": \\\"why $s\\\"}\"; done; read line\n");
-    for (int i = 0; i < 3; i++) {
+    start(&runner, SAY(HELLO) "for s in refused lacking unbuilt error; do read line; echo \"{\\\"status\\\": "
+                              "\\\"$s\\\", "
+                              "\\\"error\\\": \\\"why $s\\\"}\"; done; read line\n");
+    for (int i = 0; i < 4; i++) {
         char why[20];
         ask(&runner, 10);
         struct et_reply reply = reply_of(&runner);
@@ -740,7 +743,8 @@ START_TEST(a_worker_says_what_its_port_says)
     } table[] = {
         {REFUSE, ET_REPLY_REFUSED, "context is 6, above 5", 1},
         {LACK, ET_REPLY_LACKING, "a \"device\" has no \"sub-groups\"", 1},
-        {FAIL, ET_REPLY_ERROR, "clBuildProgram: -11", 1},
+        {UNBUILT, ET_REPLY_UNBUILT, "clBuildProgram: -11", 1},
+        {FAIL, ET_REPLY_ERROR, "clFinish: -5", 1},
         {ABORT, ET_REPLY_ERROR, "a library prints on stdout | double free or corruption", 1},
         {HANG, ET_REPLY_ERROR, "no answer within 0.5 s; killed", 2},
         {FINE, ET_REPLY_OK, "", 3},
@@ -750,10 +754,11 @@ START_TEST(a_worker_says_what_its_port_says)
     const int files = open_files();
     make_job(&f);
     start_worker(&runner, "0:1");
-    for (int i = 0; i < 6; i++) {
+    for (int i = 0; i < 7; i++) {
         ask_worker(&runner, table[i].mood, 1, table[i].mood == HANG ? 0.5 : 10);
         struct et_reply reply = reply_of(&runner);
         ck_assert_int_eq(reply.kind, table[i].kind);
+        ck_assert_int_eq(reply.late, table[i].mood == HANG);
         ASSERT_HAS(reply.error, table[i].sentence);
         ck_assert_int_eq(runner.started, table[i].started);
         et_reply_free(&reply);
