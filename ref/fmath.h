@@ -42,24 +42,17 @@ static inline float et_as_f32(et_u32 bits)
 #define ET_F32_ONE      0x3f800000u
 #define ET_F32_INF      0x7f800000u
 #define ET_F32_NAN      0x7fc00000u
+#define ET_EXP_LEAST    (-0x1.5d589ep6f) /* the least x whose e^x is at least 2^-126 */
 
-/* e^x within 1 ulp; 1 for x = +-0; 0 for x < ln 2^-126, about -87.3365; Inf for x > 88.72283, from where on
- * e^x rounds to Inf. */
-static inline float et_exp(float x)
+/* The e^x = p 2^n that et_exp rounds, for x within its limits: p, in [0.7, 1.42), and n, modulo 2^32. */
+static inline float et_exp_parts(float x, et_u32 *n)
 {
-    if ((et_as_u32(x) & ~ET_F32_SIGN) > ET_F32_INF)
-        return et_as_f32(ET_F32_NAN);
-    if (x < -0x1.5d589ep6f)
-        return 0.0f;
-    if (x > 0x1.62e42ep6f)
-        return et_as_f32(ET_F32_INF);
-
     /* x = n ln 2 + r, |r| <= ln(2)/2: at 1.5 * 2^23 the unit is 1, so the sum is rounded to an integer, n in
      * its low bits. ln 2 is split in two; the first step is exact. */
     const float shifted = ET_FMA(x, 0x1.715476p0f, 0x1.8p23f);
-    const et_u32 n = et_as_u32(shifted) - et_as_u32(0x1.8p23f);
     const float whole = shifted - 0x1.8p23f;
     const float r = ET_FMA(whole, 0x1.05c610p-29f, ET_FMA(whole, -0x1.62e430p-1f, x));
+    *n = et_as_u32(shifted) - et_as_u32(0x1.8p23f);
 
     /* 1 + r + r^2 s(r), s fitted for the least relative error of the sum: 2^-28.2 over the interval. */
     float p = 0x1.6a4d46p-10f;
@@ -68,10 +61,64 @@ static inline float et_exp(float x)
     p = ET_FMA(p, r, 0x1.555492p-3f);
     p = ET_FMA(p, r, 0x1.fffffcp-2f);
     p = ET_FMA(p, r, 1.0f);
-    p = ET_FMA(p, r, 1.0f);
+    return ET_FMA(p, r, 1.0f);
+}
 
+/* e^x within 1 ulp; 1 for x = +-0; 0 for x < ln 2^-126, about -87.3365; Inf for x > 88.72283, from where on
+ * e^x rounds to Inf. */
+static inline float et_exp(float x)
+{
+    if ((et_as_u32(x) & ~ET_F32_SIGN) > ET_F32_INF)
+        return et_as_f32(ET_F32_NAN);
+    if (x < ET_EXP_LEAST)
+        return 0.0f;
+    if (x > 0x1.62e42ep6f)
+        return et_as_f32(ET_F32_INF);
+
+    et_u32 n;
+    const float p = et_exp_parts(x, &n);
     /* times 2^n in the exponent field, which the limits above keep in range */
     return et_as_f32(et_as_u32(p) + (n << 23));
+}
+
+/* ln(1 + x) within 1 ulp; x where that is a zero or a subnormal, which becomes a zero; -Inf for x = -1, NaN
+ * below it. */
+static inline float et_log1p(float x)
+{
+    const et_u32 magnitude = et_as_u32(x) & ~ET_F32_SIGN;
+    if (magnitude > ET_F32_INF || x < -1.0f)
+        return et_as_f32(ET_F32_NAN);
+    if (magnitude < ET_F32_MIN)
+        return et_as_f32(et_as_u32(x) & ET_F32_SIGN);
+    if (magnitude == ET_F32_INF)
+        return x;
+    if (x == -1.0f)
+        return et_as_f32(ET_F32_SIGN | ET_F32_INF);
+
+    /* 1 + x = 2^n (1 + f), 1 + f in [3/4, 3/2), where f = 2^-n x + (2^-n - 1) is exact up to |n| = 2 and as
+     * good as that beyond. 2^-n, which may be as small as 2^-128, comes as a quarter of a normal number. */
+    const et_u32 biased = (et_as_u32(1.0f + x) - et_as_u32(0.75f) + (32u << 23)) >> 23;
+    const et_u32 exponent = (biased - 32u) << 23;
+    const float n = (float)(int)biased - 32.0f;
+    const float f =
+        et_as_f32(et_as_u32(x) - exponent) + ET_FMA(et_as_f32(et_as_u32(4.0f) - exponent), 0.25f, -1.0f);
+
+    /* ln(1 + f) = f + f^2 p(f), p fitted for the least relative error of the sum: 2^-27.5. */
+    float p = -0x1.71e7a8p-5f;
+    p = ET_FMA(p, f, 0x1.ad09ecp-4f);
+    p = ET_FMA(p, f, -0x1.0da4d6p-3f);
+    p = ET_FMA(p, f, 0x1.288486p-3f);
+    p = ET_FMA(p, f, -0x1.54ed86p-3f);
+    p = ET_FMA(p, f, 0x1.99695ep-3f);
+    p = ET_FMA(p, f, -0x1.000046p-2f);
+    p = ET_FMA(p, f, 0x1.5555a4p-2f);
+    p = ET_FMA(p, f, -0.5f);
+
+    /* n ln 2 + f with its rounding error: n times the upper part of ln 2, of 15 bits, is exact. */
+    const float whole = n * 0x1.62e4p-1f;
+    const float sum = whole + f;
+    const float rest = ET_FMA(n, 0x1.7f7d1cp-20f, f - (sum - whole));
+    return sum + ET_FMA(p, f * f, rest);
 }
 
 /* Correctly rounded a / b for a, b in [1, 2). Markstein (IA-64 and Elementary Functions, 2000): with y the
@@ -120,6 +167,67 @@ static inline float et_div(float a, float b)
     if (exponent >= 255)
         return et_as_f32(sign | ET_F32_INF);
     return et_as_f32(sign | (et_u32)exponent << 23 | (et_as_u32(q) & ET_F32_FRACTION));
+}
+
+/* The square root, correctly rounded; -0 and negative subnormals give -0, what lies below them NaN. */
+static inline float et_sqrt(float x)
+{
+    const et_u32 magnitude = et_as_u32(x) & ~ET_F32_SIGN;
+    if (magnitude < ET_F32_MIN)
+        return et_as_f32(et_as_u32(x) & ET_F32_SIGN);
+    if (et_as_u32(x) > ET_F32_INF)
+        return et_as_f32(ET_F32_NAN);
+    if (magnitude == ET_F32_INF)
+        return x;
+
+    /* x = 4^k m, m in [1, 4) */
+    const et_u32 k = (((magnitude >> 23) + 1) >> 1) - 64u;
+    const float m = et_as_f32(magnitude - (k << 24));
+
+    /* Goldschmidt: root to sqrt(m), slope to 1 / (2 sqrt(m)). Halving and negating the exponent in the
+     * pattern starts within 3.5 %. */
+    const float start = et_as_f32(0x5f3759dfu - (et_as_u32(m) >> 1));
+    float root = m * start, slope = 0.5f * start;
+    for (int i = 0; i < 3; i++) {
+        const float error = ET_FMA(-root, slope, 0.5f);
+        root = ET_FMA(root, error, root);
+        slope = ET_FMA(slope, error, slope);
+    }
+    /* As in et_div_significands, m - root^2 is exact. */
+    root = ET_FMA(ET_FMA(-root, root, m), slope, root);
+    return et_as_f32(et_as_u32(root) + (k << 23));
+}
+
+/* 1 / (1 + e^-x) within 2 ulp, in either tail; 0 where et_exp(x) is. */
+static inline float et_sigmoid(float x)
+{
+    const et_u32 magnitude = et_as_u32(x) & ~ET_F32_SIGN;
+    if (magnitude > ET_F32_INF)
+        return et_as_f32(ET_F32_NAN);
+    const float below = et_as_f32(ET_F32_SIGN | magnitude);
+    if (below < ET_EXP_LEAST)
+        return x < 0 ? 0.0f : 1.0f;
+
+    /* t = e^-|x| = p 2^n, and 1 + t = sum + rest exactly. */
+    et_u32 n;
+    const float p = et_exp_parts(below, &n);
+    const float t = et_as_f32(et_as_u32(p) + (n << 23));
+    const float sum = 1.0f + t;
+    const float rest = t - (sum - 1.0f);
+
+    /* inverse (1 + error) = 1 / (1 + t): Newton from within 1/17, as in et_div_significands. */
+    float inverse = ET_FMA(sum, -0.47058824f, 1.4117647f);
+    inverse = ET_FMA(ET_FMA(-sum, inverse, 1.0f), inverse, inverse);
+    inverse = ET_FMA(ET_FMA(-sum, inverse, 1.0f), inverse, inverse);
+    inverse = ET_FMA(ET_FMA(-sum, inverse, 1.0f), inverse, inverse);
+    const float error = ET_FMA(-rest, inverse, ET_FMA(-sum, inverse, 1.0f));
+
+    /* 1 / (1 + t), or p / (1 + t) and then times 2^n: the small product has no subnormal parts that way. */
+    const int negative = x < 0;
+    const float numerator = negative ? p : 1.0f;
+    const float q = numerator * inverse;
+    const float result = q + ET_FMA(q, error, ET_FMA(numerator, inverse, -q));
+    return et_as_f32(et_as_u32(result) + (negative ? n << 23 : 0u));
 }
 
 #endif
