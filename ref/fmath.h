@@ -230,4 +230,28 @@ static inline float et_sigmoid(float x)
     return et_as_f32(et_as_u32(result) + (negative ? n << 23 : 0u));
 }
 
+/* tanh(x) within 2 ulp; +-1 for |x| >= 9.02, a zero or a subnormal gives the zero of its sign. */
+static inline float et_tanh(float x)
+{
+    const et_u32 sign = et_as_u32(x) & ET_F32_SIGN;
+    const et_u32 magnitude = et_as_u32(x) & ~ET_F32_SIGN;
+    if (magnitude > ET_F32_INF)
+        return et_as_f32(ET_F32_NAN);
+    if (magnitude < ET_F32_MIN)
+        return et_as_f32(sign);
+    /* 1 - 2 / (1 + e^2|x|); from 0.55 on its errors are small beside 1. */
+    const float size = et_as_f32(magnitude);
+    if (size > 0.55f)
+        return et_as_f32(sign | et_as_u32(ET_FMA(-2.0f, et_sigmoid(-2.0f * size), 1.0f)));
+
+    /* x + x^3 p(x^2), p fitted for the least relative error of the sum: 2^-29.7. */
+    const float square = x * x;
+    float p = -0x1.9921a2p-8f;
+    p = ET_FMA(p, square, 0x1.58e518p-6f);
+    p = ET_FMA(p, square, -0x1.b91e7ep-5f);
+    p = ET_FMA(p, square, 0x1.110ceep-3f);
+    p = ET_FMA(p, square, -0x1.55554ap-2f);
+    return ET_FMA(p, square * x, x);
+}
+
 #endif
