@@ -95,8 +95,9 @@ static inline float et_log1p(float x)
     if (x == -1.0f)
         return et_as_f32(ET_F32_SIGN | ET_F32_INF);
 
-    /* 1 + x = 2^n (1 + f), 1 + f in [3/4, 3/2), where f = 2^-n x + (2^-n - 1) is exact up to |n| = 2 and as
-     * good as that beyond. 2^-n, which may be as small as 2^-128, comes as a quarter of a normal number. */
+    /* 1 + x = 2^n (1 + f), 1 + f in [3/4, 3/2). f = 2^-n x + (2^-n - 1) is a difference of near numbers, so
+     * exact up to n = 24 (but next to an end of the interval), and off by at most 2^-25 beyond, where the
+     * result is above 16. 2^-n, down to 2^-128, comes as a quarter of a normal number. */
     const et_u32 biased = (et_as_u32(1.0f + x) - et_as_u32(0.75f) + (32u << 23)) >> 23;
     const et_u32 exponent = (biased - 32u) << 23;
     const float n = (float)(int)biased - 32.0f;
