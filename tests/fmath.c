@@ -1,5 +1,5 @@
-/* exp and div: anchors, error and rounding over a sample of all inputs, and a hash that moves with any output
- * bit. */
+/* fmath.h: anchors, error and rounding over a sample of all inputs, and hashes that move with any output bit.
+ */
 #include <math.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -7,11 +7,8 @@
 #include <xmmintrin.h>
 #endif
 
-#include "../ref/fmath.h"
+#include "fmath_sample.h"
 #include "suite.h"
-
-enum { SAMPLE = 1 << 22 };
-static const uint64_t fnv_start = 0xcbf29ce484222325, fnv_prime = 0x100000001b3;
 
 static uint32_t bits(float x)
 {
@@ -23,51 +20,13 @@ static float value(uint32_t x)
     return et_as_f32(x);
 }
 
-/* splitmix64 */
-static uint64_t random_bits(uint64_t *state)
-{
-    uint64_t z = *state += 0x9e3779b97f4a7c15;
-    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9;
-    z = (z ^ z >> 27) * 0x94d049bb133111eb;
-    return z ^ z >> 31;
-}
-
-/* One input in each 1024 consecutive patterns, at changing places. */
-static float sample(uint32_t i)
-{
-    return value(i << 10 | i >> 12);
-}
-
-/* Error in units in the last place at the true value; infinite where a special value is not the one expected.
- */
-static double exp_error(float x)
-{
-    const float got = et_exp(x);
-    const double want = exp((double)x);
-    if (isnan(x))
-        return bits(got) == 0x7fc00000 ? 0 : INFINITY;
-    if (want < 0x1p-126)
-        return bits(got) == 0 ? 0 : INFINITY;
-    if (want >= 0x1.ffffffp127)
-        return bits(got) == 0x7f800000 ? 0 : INFINITY;
-    return fabs((double)got - want) / ldexp(1, ilogb(want) - 23);
-}
-
-/* FNV-1a over words in place of bytes, here and below. */
-static uint64_t exp_hash(void)
-{
-    uint64_t hash = fnv_start;
-    for (uint32_t i = 0; i < SAMPLE; i++)
-        hash = (hash ^ bits(et_exp(sample(i)))) * fnv_prime;
-    return hash;
-}
-
 static uint64_t div_hash(void)
 {
-    uint64_t hash = fnv_start, state = 1;
+    uint64_t hash = hash_start, state = 1;
     for (int i = 0; i < SAMPLE; i++) {
-        const uint64_t word = random_bits(&state);
-        hash = (hash ^ bits(et_div(value((uint32_t)word), value((uint32_t)(word >> 32))))) * fnv_prime;
+        float a, b;
+        random_pair(&state, &a, &b);
+        hash = hash_add(hash, et_div(a, b));
     }
     return hash;
 }
@@ -120,23 +79,132 @@ START_TEST(exp_ends_where_its_value_leaves_the_normal_range)
 }
 END_TEST
 
-START_TEST(exp_is_within_one_ulp)
+/* Patterns of f at zeros, which subnormals stand for too, and at infinities; of NaN it is NaN. */
+struct ends {
+    uint32_t zero, minus_zero, infinity, minus_infinity;
+};
+
+static void check_ends(float (*f)(float), const struct ends *want)
 {
-    double worst = 0;
-    for (uint32_t i = 0; i < SAMPLE; i++) {
-        const double error = exp_error(sample(i));
-        if (!(error <= worst))
-            worst = error;
+    static const uint32_t zeros[] = {0x00000000, 0x00000001, 0x00400000, 0x007fffff};
+    static const uint32_t nans[] = {0x7f800001, 0x7fbfffff, 0x7fc00000, 0x7fc12345, 0x7fffffff};
+    for (size_t i = 0; i < sizeof zeros / sizeof *zeros; i++) {
+        ck_assert_uint_eq(bits(f(value(zeros[i]))), want->zero);
+        ck_assert_uint_eq(bits(f(value(0x80000000 | zeros[i]))), want->minus_zero);
     }
-    printf("exp: %.4f ulp at most over 2^22 inputs\n", worst);
-    ck_assert_double_le(worst, 1);
+    for (size_t i = 0; i < sizeof nans / sizeof *nans; i++) {
+        ck_assert_uint_eq(bits(f(value(nans[i]))), 0x7fc00000);
+        ck_assert_uint_eq(bits(f(value(0x80000000 | nans[i]))), 0x7fc00000);
+    }
+    ck_assert_uint_eq(bits(f(INFINITY)), want->infinity);
+    ck_assert_uint_eq(bits(f(-INFINITY)), want->minus_infinity);
+}
+
+START_TEST(log1p_holds_its_anchors)
+{
+    check_ends(et_log1p, &(struct ends){0x00000000, 0x80000000, 0x7f800000, 0x7fc00000});
+    ck_assert_uint_eq(bits(et_log1p(-1)), 0xff800000);
+    ck_assert_uint_eq(bits(et_log1p(-0x1.000002p0f)), 0x7fc00000);
+    ck_assert_uint_eq(bits(et_log1p(-0x1.fffffep127f)), 0x7fc00000);
+    /* x - x^2/2 rounds to x */
+    ck_assert_uint_eq(bits(et_log1p(0x1p-126f)), 0x00800000);
+    ck_assert_uint_eq(bits(et_log1p(-0x1p-126f)), 0x80800000);
+    /* ln 2 = 0xb17217.f8p-24, ln 2^-24 = -0x851591.f9p-19, ln 2^128 = 0xb17217.f8p-17 */
+    ck_assert_uint_eq(bits(et_log1p(1)), 0x3f317218);
+    ck_assert_uint_eq(bits(et_log1p(-0x1.fffffep-1f)), 0xc1851592);
+    ck_assert_uint_eq(bits(et_log1p(0x1.fffffep127f)), 0x42b17218);
 }
 END_TEST
 
-/* Recorded, not derived: an edit of fmath.h that moves a bit of any kernel changes it. */
-START_TEST(exp_gives_the_recorded_bits)
+START_TEST(sqrt_holds_its_anchors)
 {
-    ck_assert_uint_eq(exp_hash(), 0x7d2d5bd347aafa65);
+    check_ends(et_sqrt, &(struct ends){0x00000000, 0x80000000, 0x7f800000, 0x7fc00000});
+    ck_assert_uint_eq(bits(et_sqrt(-0x1p-126f)), 0x7fc00000);
+    ck_assert_uint_eq(bits(et_sqrt(-1)), 0x7fc00000);
+    ck_assert_float_eq(et_sqrt(0x1p-126f), 0x1p-63f);
+    ck_assert_float_eq(et_sqrt(1), 1);
+    ck_assert_float_eq(et_sqrt(4), 2);
+    ck_assert_float_eq(et_sqrt(9), 3);
+    /* sqrt 2 = 0xb504f3.34p-23 */
+    ck_assert_uint_eq(bits(et_sqrt(2)), 0x3fb504f3);
+    /* 2^64 sqrt(1 - 2^-24) = 2^64 (1 - 2^-25 - 2^-51 ...), between 2^64 (1 - 2^-24) and, farther off, 2^64 */
+    ck_assert_uint_eq(bits(et_sqrt(0x1.fffffep127f)), 0x5f7fffff);
+}
+END_TEST
+
+/* All of [1, 4): what a power of 4 makes of it lies in the exponent alone. */
+START_TEST(sqrt_rounds_correctly_for_every_significand)
+{
+    for (uint32_t x = 0x3f800000; x < 0x40800000; x++) {
+        if (bits(et_sqrt(value(x))) != bits(sqrtf(value(x))))
+            ck_abort_msg("sqrt of %a is %a", (double)value(x), (double)et_sqrt(value(x)));
+    }
+}
+END_TEST
+
+START_TEST(sigmoid_holds_its_anchors)
+{
+    check_ends(et_sigmoid, &(struct ends){0x3f000000, 0x3f000000, 0x3f800000, 0x00000000});
+    ck_assert_float_eq(et_sigmoid(0x1.fffffep127f), 1);
+    ck_assert_uint_eq(bits(et_sigmoid(-0x1.fffffep127f)), 0);
+    /* e^-17.33 = 2^-25.002, and 1 - 2^-25 is the tie between 1 and its predecessor. */
+    ck_assert_float_eq(et_sigmoid(17.33f), 1);
+    /* e^-87 = 0xb33686.d6p-149 */
+    ck_assert_uint_eq(bits(et_sigmoid(-87)), 0x00b33687);
+    /* Where exp ends: ln 2^-126 = -87.336544750. */
+    ck_assert_float_ge(et_sigmoid(-0x1.5d589ep6f), 0x1p-126f);
+    ck_assert_uint_eq(bits(et_sigmoid(-0x1.5d58a0p6f)), 0);
+}
+END_TEST
+
+START_TEST(tanh_holds_its_anchors)
+{
+    check_ends(et_tanh, &(struct ends){0x00000000, 0x80000000, 0x3f800000, 0xbf800000});
+    /* x - x^3/3 rounds to x */
+    ck_assert_uint_eq(bits(et_tanh(0x1p-126f)), 0x00800000);
+    ck_assert_uint_eq(bits(et_tanh(-0x1p-126f)), 0x80800000);
+    /* 1 - 2 e^-18.04 = 1 - 2^-25.03, and 1 - 2^-25 is the tie between 1 and its predecessor. */
+    ck_assert_float_eq(et_tanh(9.02f), 1);
+    ck_assert_float_eq(et_tanh(-9.02f), -1);
+    for (uint32_t x = bits(9.02f); x < 0x7f800000; x += 1021) {
+        if (bits(et_tanh(value(x))) != 0x3f800000 || bits(et_tanh(-value(x))) != 0xbf800000)
+            ck_abort_msg("tanh of %a is not 1", (double)value(x));
+    }
+}
+END_TEST
+
+START_TEST(errors_are_within_the_limit)
+{
+    const struct function *f = &functions[_i];
+    double worst = 0;
+    for (uint32_t i = 0; i < SAMPLE; i++) {
+        const double error = error_of(f, sample(i), f->portable(sample(i)));
+        if (!(error <= worst))
+            worst = error;
+    }
+    printf("%s: %.4f ulp at most over 2^22 inputs\n", f->name, worst);
+    ck_assert_double_le(worst, f->limit);
+}
+END_TEST
+
+START_TEST(outputs_are_the_recorded_bits)
+{
+    const struct function *f = &functions[_i];
+    const uint64_t hash = sample_hash(f);
+    ck_assert_msg(hash == f->sample_hash, "%s has hash 0x%016llx", f->name, (unsigned long long)hash);
+}
+END_TEST
+
+/* As error_of must see it, or the tests above prove nothing. */
+START_TEST(an_error_is_seen)
+{
+    const struct function *f = &functions[_i];
+    const float x = 0.7f, y = f->portable(x);
+    ck_assert_double_le(error_of(f, x, y), f->limit);
+    ck_assert_double_gt(error_of(f, x, value(bits(y) + 3)), f->limit);
+    ck_assert_double_gt(error_of(f, NAN, value(0xffc00000)), f->limit);
+    ck_assert_double_gt(error_of(f, -INFINITY, 0x1p-149f), f->limit);
+    ck_assert_double_gt(error_of(f, INFINITY, 0), f->limit);
 }
 END_TEST
 
@@ -180,8 +248,9 @@ START_TEST(div_rounds_correctly_over_all_patterns)
 {
     uint64_t state = 3;
     for (int i = 0; i < SAMPLE; i++) {
-        const uint64_t word = random_bits(&state);
-        check_div(value((uint32_t)word), value((uint32_t)(word >> 32)));
+        float a, b;
+        random_pair(&state, &a, &b);
+        check_div(a, b);
     }
 }
 END_TEST
@@ -216,13 +285,13 @@ END_TEST
 START_TEST(a_processor_that_flushes_subnormals_gives_the_same_bits)
 {
     /* Through a volatile pointer, or the compiler might compute either side in the other's mode. */
-    uint64_t (*volatile const functions[])(void) = {exp_hash, div_hash};
-    const unsigned int flush_results_and_operands = 0x8040;
-    for (int i = 0; i < 2; i++) {
-        const uint64_t with_subnormals = functions[i]();
-        const unsigned int mode = _mm_getcsr();
+    uint64_t (*volatile const of_one)(const struct function *) = sample_hash;
+    uint64_t (*volatile const of_two)(void) = div_hash;
+    const unsigned int flush_results_and_operands = 0x8040, mode = _mm_getcsr();
+    for (int i = 0; i <= FUNCTIONS; i++) {
+        const uint64_t with_subnormals = i < FUNCTIONS ? of_one(&functions[i]) : of_two();
         _mm_setcsr(mode | flush_results_and_operands);
-        const uint64_t without = functions[i]();
+        const uint64_t without = i < FUNCTIONS ? of_one(&functions[i]) : of_two();
         _mm_setcsr(mode);
         ck_assert_uint_eq(without, with_subnormals);
     }
@@ -233,12 +302,18 @@ END_TEST
 Suite *et_suite(void)
 {
     Suite *suite = suite_create("fmath");
-    TCase *tcase = tcase_create("exp");
+    TCase *tcase = tcase_create("one argument");
     tcase_set_timeout(tcase, 60);
     tcase_add_test(tcase, exp_holds_its_anchors);
     tcase_add_test(tcase, exp_ends_where_its_value_leaves_the_normal_range);
-    tcase_add_test(tcase, exp_is_within_one_ulp);
-    tcase_add_test(tcase, exp_gives_the_recorded_bits);
+    tcase_add_test(tcase, log1p_holds_its_anchors);
+    tcase_add_test(tcase, sqrt_holds_its_anchors);
+    tcase_add_test(tcase, sqrt_rounds_correctly_for_every_significand);
+    tcase_add_test(tcase, sigmoid_holds_its_anchors);
+    tcase_add_test(tcase, tanh_holds_its_anchors);
+    tcase_add_loop_test(tcase, errors_are_within_the_limit, 0, FUNCTIONS);
+    tcase_add_loop_test(tcase, outputs_are_the_recorded_bits, 0, FUNCTIONS);
+    tcase_add_loop_test(tcase, an_error_is_seen, 0, FUNCTIONS);
     suite_add_tcase(suite, tcase);
 
     tcase = tcase_create("div");
