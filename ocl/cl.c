@@ -10,14 +10,14 @@
 #endif
 #if defined(__SANITIZE_ADDRESS__)
 /*
- * PoCL and its compiler leak when they build a kernel. They are mapped only where a device is opened, which
- * the judge never does, so nothing of its own is hidden.
+ * PoCL, rusticl and their compilers leak when they build a kernel. They are mapped only where a device is
+ * opened, which the judge never does, so nothing of its own is hidden.
  */
 __attribute__((visibility("default"))) const char *__lsan_default_suppressions(void);
 
 const char *__lsan_default_suppressions(void)
 {
-    return "leak:libpocl\nleak:libLLVM\n";
+    return "leak:libpocl\nleak:libRusticlOpenCL\nleak:libLLVM\n";
 }
 #endif
 
