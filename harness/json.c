@@ -88,7 +88,7 @@ static bool is_digit(int c)
 }
 
 /* Bytes of the UTF-8 sequence at s (RFC 3629: shortest form, no surrogates, to U+10FFFF); 0 if it is none. */
-static size_t utf8_sequence(const unsigned char *s, size_t n)
+size_t et_utf8_sequence(const unsigned char *s, size_t n)
 {
     const unsigned char c = s[0];
     if (c < 0x80)
@@ -169,7 +169,7 @@ static enum et_status scan_string(struct scan *s)
                 return status;
             continue;
         }
-        const size_t length = utf8_sequence(s->text + s->at, s->bytes - s->at);
+        const size_t length = et_utf8_sequence(s->text + s->at, s->bytes - s->at);
         if (length == 0)
             return scan_fail(s, s->at, "byte 0x%02x is not UTF-8", (unsigned)c);
         s->at += length;
@@ -422,11 +422,17 @@ static enum et_status build(const char *text, size_t bytes, struct et_json *json
 enum et_status et_json_parse(const char *file, const char *text, size_t bytes, struct et_json *json,
                              struct et_error *error)
 {
+    return et_json_parse_line(file, 1, text, bytes, json, error);
+}
+
+enum et_status et_json_parse_line(const char *file, int line, const char *text, size_t bytes,
+                                  struct et_json *json, struct et_error *error)
+{
     *json = (struct et_json){.file = et_strdup(file, error)};
     if (!json->file)
         return ET_FAILED;
     struct scan s = {
-        .file = file, .text = (const unsigned char *)text, .bytes = bytes, .line = 1, .error = error};
+        .file = file, .text = (const unsigned char *)text, .bytes = bytes, .line = line, .error = error};
     enum et_status status = scan_document(&s);
     json->places = s.places;
     json->count = s.count;
@@ -701,7 +707,7 @@ void et_json_add_string(struct et_text *text, const char *value)
     size_t n = strlen(value);
     et_text_bytes(text, "\"", 1);
     while (n > 0) {
-        const size_t length = utf8_sequence(s, n);
+        const size_t length = et_utf8_sequence(s, n);
         if (length == 1)
             add_character(text, *s);
         else if (length > 1)

@@ -26,6 +26,9 @@ struct et_json {
  */
 enum et_status et_json_parse(const char *file, const char *text, size_t bytes, struct et_json *json,
                              struct et_error *error);
+/* The same for a text that begins on that line of its file. */
+enum et_status et_json_parse_line(const char *file, int line, const char *text, size_t bytes,
+                                  struct et_json *json, struct et_error *error);
 enum et_status et_json_read(const char *path, struct et_json *json, struct et_error *error);
 void et_json_free(struct et_json *json);
 
@@ -69,6 +72,9 @@ struct et_nearest {
     size_t distance;
 };
 void et_nearest_try(struct et_nearest *nearest, const char *candidate);
+
+/* Bytes of the UTF-8 sequence that s, of n > 0 bytes, begins with; 0: it begins with none. */
+size_t et_utf8_sequence(const unsigned char *s, size_t n);
 
 /* Writers. A double round-trips; NaN and infinities are written as null. */
 void et_json_add_string(struct et_text *text, const char *value);

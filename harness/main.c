@@ -1,4 +1,4 @@
-/* The command line: run, mutate, list, worker. */
+/* The command line: run, mutate, diff, list, worker. */
 #define _GNU_SOURCE
 
 #include <errno.h>
@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "../ocl/ocl.h"
+#include "diff.h"
 #include "run.h"
 #include "runner.h"
 
@@ -30,6 +31,7 @@ static const char usage[] =
     "usage: etalon run [FILE|DIR|ID ...]   judge cases; default: the built-in ones, tier default, every "
     "device\n"
     "       etalon mutate [GLOB ...]         which check notices which known bug; default: all mutants\n"
+    "       etalon diff OLD NEW              what changed between two results files; etalon diff --help\n"
     "       etalon list devices|operators|models\n"
     "       etalon --version | --help\n"
     "\n"
@@ -569,6 +571,8 @@ static int execute(int argc, char **argv)
         fputs(usage, stdout);
         return ET_EXIT_PASS;
     }
+    if (!strcmp(command, "diff"))
+        return et_diff(argc - 1, argv + 1);
     char self[PATH_MAX];
     const ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
     self[n > 0 ? n : 0] = '\0';

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "commit.h"
+#include "records.h"
 
 #ifndef ET_VERSION
 #define ET_VERSION "unknown"
@@ -285,6 +286,7 @@ static void write_header(struct et_report *report, const struct et_device *devic
     add_text(&text, "etalon", ET_VERSION);
     add_text(&text, "commit", ET_COMMIT);
     add_text(&text, "tier", et_tier_name(report->options->tier));
+    add_figure(&text, "runs", report->total);
     struct et_text command = {0};
     add_command(&command, report->options);
     add_text(&text, "command", command.data);
@@ -437,15 +439,10 @@ static const char *color_of(const struct et_options *options, enum et_verdict ve
     }
 }
 
-static bool is_bad(enum et_verdict verdict)
-{
-    return verdict == ET_FAIL || verdict == ET_ERROR || verdict == ET_MISTRUSTED || verdict == ET_XPASS;
-}
-
 static void print_result(struct et_report *report, const struct et_result *result)
 {
     const struct et_options *options = report->options;
-    const bool bad = is_bad(result->verdict);
+    const bool bad = et_verdict_bad(result->verdict);
     if (!bad && !options->verbose)
         return;
     if (options->progress)
@@ -532,7 +529,7 @@ void et_report_add(struct et_report *report, const struct et_result *result)
         et_text_free(&key);
     }
     print_result(report, result);
-    if (is_bad(result->verdict)) {
+    if (et_verdict_bad(result->verdict)) {
         et_text_add(&report->reproduce, "  ");
         add_reproduce(&report->reproduce, report->options, result);
         et_text_add(&report->reproduce, "\n");
