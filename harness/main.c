@@ -44,7 +44,8 @@ static const char usage[] =
     "2M, 1G)\n"
     "execution   -j, --threads N                  --timeout S          --repeat N        --seed N\n"
     "verdicts    --strict                         --known FILE\n"
-    "output      -o, --results FILE.jsonl         -v | -q              --color auto|always|never\n"
+    "output      -o, --results FILE.jsonl         --junit FILE.xml     -v | -q\n"
+    "            --color auto|always|never\n"
     "\n"
     "exit: 0 passed, 1 failed, 2 usage or bad case file, 3 nothing could be judged, 128+N interrupted by "
     "signal N\n";
@@ -83,6 +84,7 @@ enum {
     OPT_STRICT,
     OPT_KNOWN,
     OPT_COLOR,
+    OPT_JUNIT,
     OPT_CASES,
     OPT_MUTANTS,
     OPT_LIST,
@@ -108,6 +110,7 @@ static const struct option options_table[] = {
     {"strict", no_argument, NULL, OPT_STRICT},
     {"known", required_argument, NULL, OPT_KNOWN},
     {"results", required_argument, NULL, 'o'},
+    {"junit", required_argument, NULL, OPT_JUNIT},
     {"verbose", no_argument, NULL, 'v'},
     {"quiet", no_argument, NULL, 'q'},
     {"color", required_argument, NULL, OPT_COLOR},
@@ -276,6 +279,9 @@ static bool set_option(int option, struct et_options *options, bool *list)
         return true;
     case 'o':
         options->results = optarg;
+        return true;
+    case OPT_JUNIT:
+        options->junit = optarg;
         return true;
     case 'v':
         options->verbose = true;

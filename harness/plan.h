@@ -19,7 +19,7 @@ struct et_options {
     const char *folder; /* DIR of port, or NULL */
     struct et_ceilings limits;
     const char *limit; /* the same as given, or NULL */
-    const char *known, *results;
+    const char *known, *results, *junit;
     int threads;
     double timeout_s; /* 0: 60, or 1200 under Oclgrind */
     int repeat;       /* 0: the case's */

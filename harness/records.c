@@ -222,14 +222,18 @@ static enum et_status add_line(const char *path, int number, const struct et_tex
 static bool next_line(FILE *file, struct et_text *line, bool *whole)
 {
     char piece[4096];
+    size_t n = 0;
+    int c;
     line->length = 0;
-    *whole = false;
-    while (!*whole && fgets(piece, sizeof piece, file)) {
-        /* A NUL hides what follows from strlen, and the text, then too short, is refused as JSON. */
-        const size_t n = strlen(piece);
-        *whole = n > 0 && piece[n - 1] == '\n';
-        et_text_bytes(line, piece, *whole ? n - 1 : n);
+    while ((c = getc(file)) != EOF && c != '\n') {
+        piece[n++] = (char)c;
+        if (n == sizeof piece) {
+            et_text_bytes(line, piece, n);
+            n = 0;
+        }
     }
+    et_text_bytes(line, piece, n);
+    *whole = c == '\n';
     return *whole || line->length > 0;
 }
 

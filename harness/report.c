@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "commit.h"
+#include "junit.h"
 #include "records.h"
 
 #ifndef ET_VERSION
@@ -30,6 +31,7 @@ struct tally {
 struct et_report {
     const struct et_options *options;
     FILE *results;
+    struct et_junit *junit;
     int error; /* errno of the first write that failed */
     int total, done, verdicts[ET_VERDICTS], unlisted_skips;
     struct tally skips, programs;
@@ -439,7 +441,7 @@ static const char *color_of(const struct et_options *options, enum et_verdict ve
     }
 }
 
-static void print_result(struct et_report *report, const struct et_result *result)
+static void print_result(struct et_report *report, const struct et_result *result, const char *reproduce)
 {
     const struct et_options *options = report->options;
     const bool bad = et_verdict_bad(result->verdict);
@@ -469,11 +471,7 @@ static void print_result(struct et_report *report, const struct et_result *resul
     }
     if (!bad)
         return;
-    struct et_text line = {0};
-    add_reproduce(&line, options, result);
-    if (!line.failed)
-        printf("    reproduce: %s\n", line.data);
-    et_text_free(&line);
+    printf("    reproduce: %s\n", reproduce);
     fflush(stdout);
 }
 
@@ -497,14 +495,22 @@ enum et_status et_report_open(const struct et_options *options, const struct et_
     *report = (struct et_report){.options = options, .started = et_now()};
     for (int i = 0; i < plan->count; i++)
         report->total += et_run_needs_device(&plan->runs[i]) ? device_count : 1;
-    if (options->results) {
+    enum et_status status = ET_OK;
+    if (options->junit)
+        status = et_junit_open(options->junit, ET_VERSION " " ET_COMMIT, &report->junit, error);
+    if (status == ET_OK && options->results) {
         report->results = fopen(options->results, "w");
-        if (!report->results) {
-            et_free(report);
-            return et_fail(error, ET_INVALID, "%s: %s", options->results, strerror(errno));
-        }
-        write_header(report, devices, device_count, drivers);
+        if (!report->results)
+            status = et_fail(error, ET_INVALID, "%s: %s", options->results, strerror(errno));
     }
+    if (status != ET_OK) {
+        if (report->junit)
+            et_junit_close(report->junit, 0, NULL);
+        et_free(report);
+        return status;
+    }
+    if (report->results)
+        write_header(report, devices, device_count, drivers);
     *opened = report;
     return ET_OK;
 }
@@ -528,12 +534,14 @@ void et_report_add(struct et_report *report, const struct et_result *result)
             tally_add(&report->programs, key.data);
         et_text_free(&key);
     }
-    print_result(report, result);
-    if (et_verdict_bad(result->verdict)) {
-        et_text_add(&report->reproduce, "  ");
-        add_reproduce(&report->reproduce, report->options, result);
-        et_text_add(&report->reproduce, "\n");
-    }
+    struct et_text reproduce = {0};
+    add_reproduce(&reproduce, report->options, result);
+    print_result(report, result, reproduce.data ? reproduce.data : "");
+    if (et_verdict_bad(result->verdict))
+        et_text_add(&report->reproduce, "  %s\n", reproduce.data ? reproduce.data : "");
+    if (report->junit)
+        et_junit_add(report->junit, result, reproduce.data ? reproduce.data : "");
+    et_text_free(&reproduce);
     if (report->results)
         write_result(report, result);
     if (report->options->progress)
@@ -586,6 +594,9 @@ enum et_status et_report_close(struct et_report *report, struct et_error *error)
     if (report->error)
         status = et_fail(error, ET_FAILED, "%s: %s: the results are not whole", report->options->results,
                          strerror(report->error));
+    if (report->junit &&
+        et_junit_close(report->junit, report->total - report->done, status == ET_OK ? error : NULL) != ET_OK)
+        status = ET_FAILED;
     if (fflush(stdout) != 0 || ferror(stdout))
         status = et_fail(error, ET_FAILED, "standard output: %s", strerror(errno));
     tally_free(&report->skips);

@@ -1,4 +1,5 @@
-/* What the harness says: progress, failures and a summary on the console, one JSON line a run in a file. */
+/* What the harness says: progress, failures and a summary on the console, one JSON line a run in a file,
+ * JUnit XML. */
 #ifndef ET_HARNESS_REPORT_H
 #define ET_HARNESS_REPORT_H
 
@@ -30,7 +31,8 @@ struct et_result {
 
 struct et_report; /* opened once a run of the harness */
 
-/* Creates the results file (if any) and writes its header line; drivers: what the port looked at, or NULL. */
+/* Creates the results files (if any) and writes the header line; drivers: what the port looked at, or NULL.
+ */
 enum et_status et_report_open(const struct et_options *options, const struct et_plan *plan,
                               const struct et_device *devices, int device_count, const char *drivers,
                               struct et_report **report, struct et_error *error);
