@@ -246,5 +246,49 @@ class ShardsInOneFile(unittest.TestCase):
         self.assertRegex(ran.out, r'\A0 regressions, 0 changes of (\d+) runs before, \1 after\n\Z')
 
 
+class TheGoldenResults(unittest.TestCase):
+    """results/pocl.jsonl, as .ci/run compares it with a run of tier default; here the runs of one case."""
+
+    CASE = 'gqa_av/llm/smoke/normal/'
+
+    def golden(self):
+        header, *lines = (json.loads(line) for line in (cli.ROOT / 'results/pocl.jsonl').read_text().splitlines())
+        lines = [line for line in lines if line['id'].startswith(self.CASE)]
+        self.assertGreater(len(lines), 1)
+        return results(*lines, header={**header, 'runs': len(lines)})
+
+    def diff(self, *args):
+        path = cli.fresh() / 'new.jsonl'
+        ran = cli.etalon('run', '-k', self.CASE + '*', '-o', path, *args)
+        diff = cli.etalon('diff', self.golden(), path)
+        self.assertEqual('', diff.err)
+        return ran, diff
+
+    def test_are_those_of_the_kernels(self):
+        ran, diff = self.diff()
+        self.assertEqual((0, 0), (ran.code, diff.code), ran.out + diff.out)
+
+    def test_tell_of_one_bit_of_one_constant_with_case_element_and_digests(self):
+        # Partial 1 adds the last, incomplete quad: a sum of the same terms in another order.
+        kernels = cli.kernel_folder(('i == 0 && rest > 0', 'i == 1 && rest > 0'))
+        old, = re.findall(r'^' + self.CASE + r'gqa (\w+)$', self.listing(self.golden()), re.M)
+        ran, diff = self.diff('--port', f'ocl:{kernels}')
+        self.assertEqual((1, 1), (ran.code, diff.code))
+        self.assertRegex(diff.out, rf'(?m)^REGRESSION worse    {self.CASE}gqa on .*: PASS -> FAIL\n'
+                                   r'    replay: out \(query_length 0, q_heads \d+, head_dim \d+\): got ')
+        self.assertRegex(diff.out, rf'(?m)^REGRESSION outputs  {self.CASE}gqa on .*: step 0: {old} -> [0-9a-f]{{32}}$')
+
+    def listing(self, path):
+        lines = [json.loads(line) for line in path.read_text().splitlines()[1:]]
+        return '\n'.join(f'{line["id"]} {line["outputs"][0]}' for line in lines)
+
+    def test_are_made_by_one_command_from_a_run(self):
+        run, made = cli.fresh() / 'run.jsonl', cli.fresh() / 'golden.jsonl'
+        self.assertEqual(0, cli.etalon('run', '-t', 'smoke', '-o', run).code)
+        subprocess.run([cli.ROOT / 'tools/golden', '--from', run, '-o', made], check=True)
+        self.assertEqual(0, cli.etalon('diff', made, run).code)
+        self.assertNotRegex(made.read_text(), 'device|_ns|_s"|commit|system|program')
+
+
 if __name__ == '__main__':
     sys.exit(cli.main())
