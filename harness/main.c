@@ -37,15 +37,20 @@ static const char usage[] =
     "\n"
     "selection   -t, --tier smoke|default|full    -k, --filter GLOB    --exclude GLOB    --operator OP\n"
     "            --cases DIR, --mutants DIR (in place of the built-in ones)\n"
-    "            --variant NAME[:knob=N,..]       --shard K/N          --dry-run (list the runs; -v: what "
+    "            --variant NAME[:knob=N,..]       --shard K/N          --failed RESULTS.jsonl (what failed "
+    "there)\n"
+    "            --dry-run (list the runs; -v: what "
     "their checks could see, what is left out)\n"
     "device      --device NAME-GLOB|P:D           --port ocl[:DIR]     --guards on|off\n"
     "            --limit work_group=N,local_memory=N,alloc=N,no_subgroups (a smaller device; N: 64, 16K, "
     "2M, 1G)\n"
     "execution   -j, --threads N                  --timeout S          --repeat N        --seed N\n"
+    "            -x | --max-fail N (end early)    --memory SIZE (skip runs with larger buffers; 64K, 2M, "
+    "1G)\n"
     "verdicts    --strict                         --known FILE\n"
     "output      -o, --results FILE.jsonl         --junit FILE.xml     -v | -q\n"
-    "            --color auto|always|never\n"
+    "            --color auto|always|never        --slowest N          --keep DIR (the jobs of failing "
+    "runs)\n"
     "\n"
     "exit: 0 passed, 1 failed, 2 usage or bad case file, 3 nothing could be judged, 128+N interrupted by "
     "signal N\n";
@@ -85,6 +90,11 @@ enum {
     OPT_KNOWN,
     OPT_COLOR,
     OPT_JUNIT,
+    OPT_FAILED,
+    OPT_MAX_FAIL,
+    OPT_SLOWEST,
+    OPT_KEEP,
+    OPT_MEMORY,
     OPT_CASES,
     OPT_MUTANTS,
     OPT_LIST,
@@ -111,6 +121,11 @@ static const struct option options_table[] = {
     {"known", required_argument, NULL, OPT_KNOWN},
     {"results", required_argument, NULL, 'o'},
     {"junit", required_argument, NULL, OPT_JUNIT},
+    {"failed", required_argument, NULL, OPT_FAILED},
+    {"max-fail", required_argument, NULL, OPT_MAX_FAIL},
+    {"slowest", required_argument, NULL, OPT_SLOWEST},
+    {"keep", required_argument, NULL, OPT_KEEP},
+    {"memory", required_argument, NULL, OPT_MEMORY},
     {"verbose", no_argument, NULL, 'v'},
     {"quiet", no_argument, NULL, 'q'},
     {"color", required_argument, NULL, OPT_COLOR},
@@ -219,6 +234,7 @@ static bool set_option(int option, struct et_options *options, bool *list)
     int index = 0;
     long long n = 0;
     char *end;
+    const char *amount = optarg;
     bool good = true;
     switch (option) {
     case 't':
@@ -283,6 +299,26 @@ static bool set_option(int option, struct et_options *options, bool *list)
     case OPT_JUNIT:
         options->junit = optarg;
         return true;
+    case OPT_FAILED:
+        options->failed = optarg;
+        return true;
+    case OPT_KEEP:
+        options->keep = optarg;
+        return *optarg;
+    case 'x':
+        options->max_fail = 1;
+        return true;
+    case OPT_MAX_FAIL:
+        good = whole(optarg, 1, INT_MAX, &n);
+        options->max_fail = (int)n;
+        return good;
+    case OPT_SLOWEST:
+        good = whole(optarg, 1, 10000, &n);
+        options->slowest = (int)n;
+        return good;
+    case OPT_MEMORY:
+        options->memory = read_amount(&amount);
+        return options->memory > 0 && !*amount;
     case 'v':
         options->verbose = true;
         return true;
@@ -356,7 +392,7 @@ static int parse(int argc, char **argv, struct et_options *options, bool *list)
     opterr = 0;
     optind = 1;
     for (;;) {
-        const int option = getopt_long(argc, argv, "t:k:j:o:vqh", options_table, NULL);
+        const int option = getopt_long(argc, argv, "t:k:j:o:xvqh", options_table, NULL);
         if (option == -1)
             break;
         if (option == OPT_HELP || option == 'h') {
@@ -449,6 +485,8 @@ static int command_mutate(struct et_options *options)
 {
     if (options->shards > 1)
         return refuse("mutate takes no --shard: a part of the runs does not see every bug%s%s", "", "");
+    if (options->junit || options->failed || options->max_fail || options->slowest || options->keep)
+        return refuse("mutate takes no --junit, --failed, --max-fail, --slowest, --keep%s%s", "", "");
     const struct et_strings names = options->targets;
     struct et_plan plan;
     struct et_error error;

@@ -2,6 +2,7 @@
 
 #include "judge.h"
 #include "plan.h"
+#include "records.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -154,8 +155,10 @@ struct builder {
     const char *only;   /* an id asked for, or NULL */
     bool found;         /* a run of that id was added */
     int group;
-    int fitted;          /* variants so far that fit their case */
-    struct et_error why; /* the last refusal */
+    int fitted;                /* variants so far that fit their case */
+    struct et_records results; /* of --failed */
+    bool *met;                 /* one of them: it is a run of a case that was read */
+    struct et_error why;       /* the last refusal */
 };
 
 /* Expanded cases of one entry stand at one place of one file. */
@@ -214,6 +217,22 @@ static const struct et_run *run_named(const struct et_plan *plan, const char *id
     return NULL;
 }
 
+/* Whether --failed, if given, has it as failed on any device. */
+static bool failed_before(struct builder *b, const char *id)
+{
+    if (!b->options->failed)
+        return true;
+    const struct et_records *results = &b->results;
+    bool failed = false;
+    for (int i = et_records_find(results, id); i >= 0 && i < results->count; i++) {
+        if (strcmp(results->at[i].id, id) != 0)
+            break;
+        b->met[i] = true;
+        failed = failed || et_verdict_bad(results->at[i].verdict);
+    }
+    return failed;
+}
+
 static enum et_status add_run(struct builder *b, const struct et_case *c, const char *fill,
                               enum et_fill_kind kind, const struct et_ask *ask, struct et_error *error)
 {
@@ -228,7 +247,9 @@ static enum et_status add_run(struct builder *b, const struct et_case *c, const 
         id.failed ? NULL : et_resize(plan->runs, (size_t)plan->count + 1, sizeof *grown, error);
     if (grown)
         plan->runs = grown;
-    const bool wanted = (!b->only || !strcmp(b->only, c->id) || (id.data && !strcmp(b->only, id.data))) &&
+    const bool failed = grown && failed_before(b, id.data);
+    const bool wanted = failed &&
+                        (!b->only || !strcmp(b->only, c->id) || (id.data && !strcmp(b->only, id.data))) &&
                         (b->options->filters.count == 0 || globbed(&b->options->filters, id.data, c->id)) &&
                         !globbed(&b->options->excludes, id.data, c->id);
     const struct et_run *same = grown && wanted ? run_named(plan, id.data) : NULL;
@@ -511,7 +532,7 @@ static enum et_status add_range(struct builder *b, const struct range *range, st
     for (int i = range->first; status == ET_OK && i < range->last; i++) {
         const struct et_case *c = &b->plan->cases.at[i];
         const enum et_tier tier = range->all ? ET_FULL : b->options->tier;
-        if (range->only || (c->capped ? c->tier == tier : c->tier <= tier))
+        if (range->only || b->options->failed || (c->capped ? c->tier == tier : c->tier <= tier))
             status = add_case(b, c, error);
     }
     if (status == ET_OK && range->only && !b->found)
@@ -558,6 +579,34 @@ static void free_run(struct et_run *run)
     et_free(run->skip);
 }
 
+static enum et_status read_failed(struct builder *b, struct et_error *error)
+{
+    bool any = false;
+    const char *path = b->options->failed;
+    const enum et_status status = path ? et_records_read(path, &b->results, error) : ET_OK;
+    if (status != ET_OK || !path)
+        return status;
+    for (int i = 0; i < b->results.count; i++)
+        any = any || et_verdict_bad(b->results.at[i].verdict);
+    if (!any)
+        return et_fail(error, ET_INVALID, "nothing selected: none of the %d runs of %s failed",
+                       b->results.count, path);
+    b->met = et_alloc((size_t)b->results.count, sizeof *b->met, error);
+    return b->met ? ET_OK : ET_FAILED;
+}
+
+/* A failure that cannot be run again must not look mended. */
+static enum et_status check_failed(const struct builder *b, struct et_error *error)
+{
+    const bool narrowed = b->options->operators.count > 0 || b->options->variants.count > 0;
+    for (int i = 0; i < b->results.count && !narrowed; i++)
+        if (et_verdict_bad(b->results.at[i].verdict) && !b->met[i])
+            return et_fail(error, ET_INVALID,
+                           "%s:%d: no case that was read has the run %s; name the files and variants of then",
+                           b->options->failed, b->results.at[i].line, b->results.at[i].id);
+    return ET_OK;
+}
+
 /* Groups in turn to shards: the runs of one (case, fill) stay together, as they share one oracle. */
 static void take_shard(struct et_plan *plan, const struct et_options *options)
 {
@@ -593,6 +642,8 @@ enum et_status et_plan_make(const struct et_options *options, const struct et_po
     const int n = options->targets.count ? options->targets.count : 1;
     struct range *ranges = et_alloc((size_t)n, sizeof *ranges, error);
     enum et_status status = ranges ? check_variant_names(&b, error) : ET_FAILED;
+    if (status == ET_OK)
+        status = read_failed(&b, error);
     if (status == ET_OK && options->folder && !is_folder(options->folder))
         status = et_fail(error, ET_INVALID, "--port ocl:%s: there is no such folder", options->folder);
     if (status == ET_OK)
@@ -601,6 +652,8 @@ enum et_status et_plan_make(const struct et_options *options, const struct et_po
         status = add_range(&b, &ranges[i], error);
     if (status == ET_OK)
         status = check_demands(&b, error);
+    if (status == ET_OK)
+        status = check_failed(&b, error);
     if (status == ET_OK && plan->count == 0)
         status = nothing_selected(options, plan, error);
     if (status == ET_OK)
@@ -608,6 +661,8 @@ enum et_status et_plan_make(const struct et_options *options, const struct et_po
     for (int i = 0; i < b.demand_count; i++)
         et_free(b.demands[i].text);
     et_free(b.demands);
+    et_free(b.met);
+    et_records_free(&b.results);
     et_free(ranges);
     return status;
 }

@@ -313,6 +313,19 @@ enum et_status et_records_whole(const char *path, const struct et_records *recor
                    records->last_line, records->count, records->announced);
 }
 
+int et_records_find(const struct et_records *records, const char *id)
+{
+    int low = 0, high = records->count;
+    while (low < high) {
+        const int middle = low + (high - low) / 2;
+        if (strcmp(records->at[middle].id, id) < 0)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low < records->count && !strcmp(records->at[low].id, id) ? low : -1;
+}
+
 void et_records_free(struct et_records *records)
 {
     for (int i = 0; i < records->count; i++)

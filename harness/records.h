@@ -34,6 +34,8 @@ struct et_records {
 enum et_status et_records_read(const char *path, struct et_records *records, struct et_error *error);
 /* ET_INVALID where fewer runs are there than the headers announce. */
 enum et_status et_records_whole(const char *path, const struct et_records *records, struct et_error *error);
+/* Index of the first of that id, or -1. */
+int et_records_find(const struct et_records *records, const char *id);
 void et_records_free(struct et_records *records);
 
 /* FAIL, ERROR, MISTRUSTED, XPASS: what makes a run of etalon fail. */

@@ -28,6 +28,11 @@ struct tally {
     int count;
 };
 
+struct slow {
+    const char *id, *device;
+    double seconds;
+};
+
 struct et_report {
     const struct et_options *options;
     FILE *results;
@@ -36,6 +41,8 @@ struct et_report {
     int total, done, verdicts[ET_VERDICTS], unlisted_skips;
     struct tally skips, programs;
     struct et_text reproduce;
+    struct slow *slowest; /* options->slowest of them, slowest first */
+    int slow_count;
     struct et_times times;
     double started;
 };
@@ -243,6 +250,12 @@ static void add_command(struct et_text *text, const struct et_options *options)
         et_text_add(text, " --known %s", last_part(options->known));
     if (options->strict)
         et_text_add(text, " --strict");
+    if (options->failed)
+        et_text_add(text, " --failed %s", last_part(options->failed));
+    if (options->max_fail > 0)
+        et_text_add(text, " --max-fail %d", options->max_fail);
+    if (options->memory > 0)
+        et_text_add(text, " --memory %lld", (long long)options->memory);
     add_options(text, options);
 }
 
@@ -471,6 +484,8 @@ static void print_result(struct et_report *report, const struct et_result *resul
     }
     if (!bad)
         return;
+    if (result->kept)
+        printf("    kept: %s\n", result->kept);
     printf("    reproduce: %s\n", reproduce);
     fflush(stdout);
 }
@@ -495,8 +510,9 @@ enum et_status et_report_open(const struct et_options *options, const struct et_
     *report = (struct et_report){.options = options, .started = et_now()};
     for (int i = 0; i < plan->count; i++)
         report->total += et_run_needs_device(&plan->runs[i]) ? device_count : 1;
-    enum et_status status = ET_OK;
-    if (options->junit)
+    report->slowest = et_alloc((size_t)options->slowest, sizeof *report->slowest, error);
+    enum et_status status = report->slowest ? ET_OK : ET_FAILED;
+    if (status == ET_OK && options->junit)
         status = et_junit_open(options->junit, ET_VERSION " " ET_COMMIT, &report->junit, error);
     if (status == ET_OK && options->results) {
         report->results = fopen(options->results, "w");
@@ -506,6 +522,7 @@ enum et_status et_report_open(const struct et_options *options, const struct et_
     if (status != ET_OK) {
         if (report->junit)
             et_junit_close(report->junit, 0, NULL);
+        et_free(report->slowest);
         et_free(report);
         return status;
     }
@@ -513,6 +530,21 @@ enum et_status et_report_open(const struct et_options *options, const struct et_
         write_header(report, devices, device_count, drivers);
     *opened = report;
     return ET_OK;
+}
+
+static void rank_slowest(struct et_report *report, const struct et_result *result)
+{
+    const double seconds = result->times.compile + result->times.kernel;
+    int at = report->slow_count;
+    while (at > 0 && report->slowest[at - 1].seconds < seconds)
+        at--;
+    if (at >= report->options->slowest || seconds <= 0)
+        return;
+    report->slow_count += report->slow_count < report->options->slowest;
+    memmove(&report->slowest[at + 1], &report->slowest[at],
+            (size_t)(report->slow_count - 1 - at) * sizeof *report->slowest);
+    report->slowest[at] =
+        (struct slow){result->run->id, result->device ? result->device->name : NULL, seconds};
 }
 
 void et_report_add(struct et_report *report, const struct et_result *result)
@@ -534,6 +566,7 @@ void et_report_add(struct et_report *report, const struct et_result *result)
             tally_add(&report->programs, key.data);
         et_text_free(&key);
     }
+    rank_slowest(report, result);
     struct et_text reproduce = {0};
     add_reproduce(&reproduce, report->options, result);
     print_result(report, result, reproduce.data ? reproduce.data : "");
@@ -558,11 +591,22 @@ static void print_skips(const struct tally *skips)
     printf(skips->count ? ")" : "");
 }
 
+bool et_report_full(const struct et_report *report)
+{
+    int bad = 0;
+    for (int i = 0; i < ET_VERDICTS; i++)
+        bad += et_verdict_bad((enum et_verdict)i) ? report->verdicts[i] : 0;
+    return report->options->max_fail > 0 && bad >= report->options->max_fail;
+}
+
 static void print_summary(const struct et_report *report)
 {
     const int *n = report->verdicts;
     if (report->reproduce.length > 0 && !report->reproduce.failed)
         printf("reproduce:\n%s", report->reproduce.data);
+    for (int i = 0; i < report->slow_count; i++)
+        printf("%s%9.3f s  %s on %s\n", i ? "" : "slowest, compile and kernel:\n", report->slowest[i].seconds,
+               report->slowest[i].id, report->slowest[i].device);
     printf("%d passed, %d failed", n[ET_PASS], n[ET_FAIL]);
     if (n[ET_ERROR])
         printf(", %d errors", n[ET_ERROR]);
@@ -578,6 +622,8 @@ static void print_summary(const struct et_report *report)
     }
     if (report->done < report->total)
         printf(", %d not run", report->total - report->done);
+    if (report->done < report->total && et_report_full(report))
+        printf(" (--max-fail %d)", report->options->max_fail);
     printf(" in %.1f s: compile %.1f (%d programs), kernel %.1f, oracle %.1f, fill %.1f\n",
            et_now() - report->started, report->times.compile, report->programs.count, report->times.kernel,
            report->times.oracle, report->times.fill);
@@ -602,6 +648,7 @@ enum et_status et_report_close(struct et_report *report, struct et_error *error)
     tally_free(&report->skips);
     tally_free(&report->programs);
     et_text_free(&report->reproduce);
+    et_free(report->slowest);
     et_free(report);
     return status;
 }

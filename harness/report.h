@@ -27,6 +27,7 @@ struct et_result {
     double device_ns;
     struct et_times times;
     const char *program;
+    const char *kept; /* the folder that its job is kept in, or NULL */
 };
 
 struct et_report; /* opened once a run of the harness */
@@ -42,6 +43,8 @@ void et_report_add(struct et_report *report, const struct et_result *result);
 enum et_status et_report_close(struct et_report *report, struct et_error *error);
 
 int et_report_count(const struct et_report *report, enum et_verdict verdict);
+/* As many failures as --max-fail allows. */
+bool et_report_full(const struct et_report *report);
 int et_report_unlisted_skips(const struct et_report *report);
 
 #endif

@@ -2,6 +2,7 @@
 
 #include "run.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <math.h>
 #include <pthread.h>
@@ -13,6 +14,7 @@
 
 #include "known.h"
 #include "mutate.h"
+#include "records.h"
 #include "report.h"
 
 /* One device under test. */
@@ -54,6 +56,7 @@ struct attempt {
     struct et_claim *claims; /* one a step */
     struct et_claim *judged; /* likewise: what the outputs are held to */
     enum et_verdict verdict; /* decided early: ET_SKIP or ET_ERROR with why; else ET_PASS until judged */
+    bool kept;
     struct et_error why;
     bool unbuilt;           /* why there is nothing to judge */
     struct answer *answers; /* one a job */
@@ -72,6 +75,7 @@ struct group {
     struct et_job *jobs; /* the case's, then its twins' */
     int job_count;       /* written */
     char *folder;
+    char *kept;             /* what the folder is to be called where a run of it failed, or NULL */
     struct et_truth *truth; /* one a step */
     int truth_count;
     char (*inputs)[33];
@@ -110,10 +114,12 @@ static bool has_room(const char *path, double bytes)
     return statvfs(path, &fs) == 0 && (double)fs.f_bavail * (double)fs.f_frsize > bytes;
 }
 
-/* Where a job of so many bytes goes: TMPDIR if that is set, else memory where it fits twice, else disk. */
+/* Where a job of so many bytes goes: where jobs are kept, if they are; TMPDIR if that is set; else memory
+ * where it fits twice, else disk. */
 static const char *temp_for(struct context *context, double bytes, struct et_error *error)
 {
-    const char *given = getenv("TMPDIR");
+    const char *keep = context->report ? context->options->keep : NULL;
+    const char *given = keep ? keep : getenv("TMPDIR");
     const bool memory = !(given && *given) && has_room("/dev/shm", 2 * bytes);
     char **at = &context->temp[memory ? 0 : 1];
     if (!*at)
@@ -244,6 +250,15 @@ static void drive(struct context *context, struct group *group)
 
 /* ---- Preparing a group ---- */
 
+/* What a step holds at a time. */
+static double buffers_of(const struct et_problem *problem, const struct et_claim *claim)
+{
+    double bytes = (double)claim->scratch_bytes;
+    for (int t = 0; problem->op->tensors[t].name; t++)
+        bytes += (double)problem->tensor[t].bytes;
+    return bytes;
+}
+
 /* What every step claims on this device; skipped where the device lacks something. */
 static enum et_status resolve(const struct context *context, const struct group *group,
                               struct attempt *attempt, struct et_error *error)
@@ -273,6 +288,11 @@ static enum et_status resolve(const struct context *context, const struct group 
                 status = attempt->run->ask.variant->resolve(&problem, &attempt->station->runner.device,
                                                             attempt->run->ask.knob,
                                                             j ? &twin : &attempt->claims[i], &why);
+            const double memory = (double)context->options->memory;
+            const double bytes = status == ET_OK ? buffers_of(&problem, j ? &twin : &attempt->claims[i]) : 0;
+            if (memory > 0 && bytes > memory)
+                status = et_fail(&why, ET_LACKING, "its buffers are %.0f bytes, --memory allows %.0f", bytes,
+                                 memory);
             if (status != ET_OK)
                 set_verdict(attempt, status == ET_LACKING ? ET_SKIP : ET_ERROR, why.text);
             if (j > 0)
@@ -576,6 +596,78 @@ static void judge_group(struct group *group)
         }
 }
 
+/* ---- Keeping ---- */
+
+/* The folder of --keep is ours alone, so that nothing in it is of another run. */
+static enum et_status make_keep(const struct et_options *options, struct et_error *error)
+{
+    if (!options->keep)
+        return ET_OK;
+    if (mkdir(options->keep, 0777) == 0)
+        return ET_OK;
+    DIR *folder = errno == EEXIST ? opendir(options->keep) : NULL;
+    if (!folder)
+        return et_fail(error, ET_INVALID, "--keep %s: %s", options->keep, strerror(errno));
+    int entries = 0;
+    while (readdir(folder))
+        entries++;
+    closedir(folder);
+    /* "." and ".." */
+    return entries <= 2 ? ET_OK : et_fail(error, ET_INVALID, "--keep %s: not empty", options->keep);
+}
+
+/* After the case and fill: what is no name of a file is cut or replaced, and then the group's number added.
+ */
+static void name_kept(const struct context *context, struct group *group)
+{
+    enum { NAME_MOST = 200 };
+    struct et_text name = {0};
+    et_text_add(&name, "%s/%s", group->c->id, et_fill_name(group->fill));
+    for (size_t i = 0; i < name.length; i++)
+        if (name.data[i] == '/')
+            name.data[i] = '.';
+    const bool cut = name.length > NAME_MOST;
+    char *path = et_print(NULL, "%s/%.*s", context->options->keep, (int)NAME_MOST, name.data);
+    struct stat st;
+    if (path && (cut || lstat(path, &st) == 0)) {
+        et_free(path);
+        path = et_print(NULL, "%s/%.*s.%d", context->options->keep, (int)NAME_MOST, name.data,
+                        group->attempts[0].run->group);
+    }
+    et_text_free(&name);
+    group->kept = path;
+}
+
+/* The outputs of what failed get the names of variant, device and twin; those of the others go. */
+static void keep_outputs(const struct group *group)
+{
+    for (int i = 0; i < group->attempt_count; i++)
+        for (int j = 0; j < jobs_of(group->c); j++) {
+            const struct attempt *attempt = &group->attempts[i];
+            const char *from = attempt->answers ? attempt->answers[j].folder : NULL;
+            if (!from)
+                continue;
+            char *to = et_print(NULL, "%s/%s@%s", group->folder, strrchr(attempt->run->id, '/') + 1,
+                                attempt->station->place);
+            char *twin = to && j ? et_print(NULL, "%s.twin%d", to, j - 1) : NULL;
+            if (!attempt->kept)
+                et_remove_folder(from);
+            else if (!to || rename(from, twin ? twin : to) != 0)
+                fprintf(stderr, "etalon: %s: %s\n", from, strerror(errno));
+            et_free(twin);
+            et_free(to);
+        }
+}
+
+static void keep_group(struct group *group)
+{
+    keep_outputs(group);
+    if (rename(group->folder, group->kept) == 0)
+        return;
+    fprintf(stderr, "etalon: %s: %s\n", group->kept, strerror(errno));
+    et_remove_folder(group->folder);
+}
+
 /* ---- Reporting ---- */
 
 static void add_result(struct context *context, const struct et_result *result)
@@ -597,11 +689,11 @@ static void apply_known(const struct context *context, struct et_result *result)
     result->reason = reason;
 }
 
-static void report_group(struct context *context, const struct group *group)
+static void report_group(struct context *context, struct group *group)
 {
     bool charged = false;
     for (int i = 0; i < group->attempt_count; i++) {
-        const struct attempt *attempt = &group->attempts[i];
+        struct attempt *attempt = &group->attempts[i];
         const bool judged = answered(attempt);
         struct et_result result = {.run = attempt->run,
                                    .mutant = attempt->mutant,
@@ -635,12 +727,18 @@ static void report_group(struct context *context, const struct group *group)
             result.program = attempt->answers[0].reply.facts[0].program;
         }
         apply_known(context, &result);
+        attempt->kept = context->options->keep && group->folder && et_verdict_bad(result.verdict);
+        if (attempt->kept && !group->kept)
+            name_kept(context, group);
+        result.kept = attempt->kept ? group->kept : NULL;
         add_result(context, &result);
     }
 }
 
 static void free_group(struct group *group)
 {
+    if (group->kept)
+        keep_group(group);
     for (int i = 0; i < group->attempt_count; i++) {
         struct attempt *attempt = &group->attempts[i];
         for (int j = 0; attempt->answers && j < jobs_of(group->c); j++) {
@@ -660,9 +758,10 @@ static void free_group(struct group *group)
         et_truth_free(&group->truth[i]);
     for (int j = 0; j < group->job_count; j++)
         et_job_free(&group->jobs[j]);
-    if (group->folder)
+    if (group->folder && !group->kept)
         et_remove_folder(group->folder);
     et_free(group->folder);
+    et_free(group->kept);
     et_free(group->truth);
     et_free(group->inputs);
     et_free(group->jobs);
@@ -855,6 +954,8 @@ static void run_all(struct context *context)
 {
     const struct et_plan *plan = context->plan;
     for (int i = 0, n; i < plan->count && !*context->stop; i += n) {
+        if (context->report && et_report_full(context->report))
+            return;
         n = runs_of_group(plan, i);
         if (et_run_needs_device(&plan->runs[i]))
             run_group(context, &plan->runs[i], n);
@@ -980,6 +1081,8 @@ int et_run_plan(const struct et_options *options, const struct et_plan *plan,
     char *drivers = NULL;
     int code = ET_EXIT_USAGE;
     enum et_status status = options->known ? et_known_read(options->known, &context.known, &error) : ET_OK;
+    if (status == ET_OK)
+        status = make_keep(options, &error);
     if (status == ET_OK && needs_device(plan)) {
         status = open_stations(&context, &drivers, &error);
         code = ET_EXIT_NOTHING;

@@ -1200,7 +1200,7 @@ class AMalformedCaseFile(unittest.TestCase):
 class WrongUsage(unittest.TestCase):
     LINES = (
         (['run', 'x.json', '--bogus'], '--bogus is no option; see etalon --help'),
-        (['run', 'x.json', '-x'], '-x is no option; see etalon --help'),
+        (['run', 'x.json', '-y'], '-y is no option; see etalon --help'),
         (['run', 'x.json', '--tier', 'nightly'], '"nightly" is not what --tier takes; see etalon --help'),
         (['run', 'x.json', '-t', 'nightly'], '"nightly" is not what --tier takes; see etalon --help'),
         (['run', 'x.json', '--filter'], '--filter lacks its argument; see etalon --help'),
