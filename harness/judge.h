@@ -2,6 +2,8 @@
 #ifndef ET_HARNESS_JUDGE_H
 #define ET_HARNESS_JUDGE_H
 
+#include <signal.h>
+
 #include "job.h"
 #include "runner.h"
 
@@ -28,11 +30,13 @@ struct et_truth {
 
 /*
  * Computes the truth of a step on `threads` threads. rows: sampled units (0: all), chosen from seed by
- * name-keyed Philox, edges always among them.
+ * name-keyed Philox, edges always among them. Where *stop is set meanwhile (stop may be NULL), values are
+ * left out.
  */
 enum et_status et_truth_make(const struct et_problem *problem, uint64_t seed, int64_t rows,
                              const struct et_claim *claims, int claim_count, int threads,
-                             struct et_truth *truth, struct et_error *error);
+                             const volatile sig_atomic_t *stop, struct et_truth *truth,
+                             struct et_error *error);
 void et_truth_free(struct et_truth *truth);
 
 /* Index of an arithmetic or order of a claim, or -1. */

@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "../ocl/ocl.h"
@@ -424,6 +425,7 @@ static void on_signals(void (*handler)(int))
     sigaction(SIGHUP, &action, NULL);
     action.sa_handler = SIG_IGN;
     sigaction(SIGPIPE, &action, NULL);
+    sigaction(SIGXFSZ, &action, NULL); /* a file beyond ulimit -f is a write that fails */
 }
 
 /* -v: what the checks of each run could see, and the variants that do not fit. */
@@ -448,8 +450,11 @@ static int command_run(const struct et_options *options)
     struct et_error error;
     int code = ET_EXIT_USAGE;
     const char *temp = getenv("TMPDIR");
-    if (temp && *temp && access(temp, W_OK | X_OK) != 0)
+    struct stat st;
+    if (temp && *temp && (stat(temp, &st) != 0 || access(temp, W_OK | X_OK) != 0))
         return refuse("TMPDIR is %s: %s", temp, strerror(errno));
+    if (temp && *temp && !S_ISDIR(st.st_mode))
+        return refuse("TMPDIR is %s: %s", temp, strerror(ENOTDIR));
     if (et_plan_make(options, &et_ocl, &plan, &error) != ET_OK)
         fprintf(stderr, "etalon: %s\n", error.text);
     else if (options->dry_run)
@@ -518,7 +523,7 @@ static int list_devices(const struct et_options *options)
     int count = 0;
     struct et_error error;
     int code = ET_EXIT_PASS;
-    if (et_devices_list(argv, ET_HELLO_S, &devices, &count, &report, &error) != ET_OK) {
+    if (et_devices_list(argv, ET_HELLO_S, NULL, &devices, &count, &report, &error) != ET_OK) {
         fprintf(stderr, "etalon: %s\n", error.text);
         return ET_EXIT_NOTHING;
     }

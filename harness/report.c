@@ -3,6 +3,7 @@
 #include "report.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -35,9 +36,10 @@ struct slow {
 
 struct et_report {
     const struct et_options *options;
-    FILE *results;
+    int results; /* negative: none */
+    off_t written;
     struct et_junit *junit;
-    int error; /* errno of the first write that failed */
+    int error, console; /* errno of the first write that failed: results, standard output */
     int total, done, verdicts[ET_VERDICTS], unlisted_skips;
     struct tally skips, programs;
     struct et_text reproduce;
@@ -191,15 +193,34 @@ static void add_figure(struct et_text *text, const char *key, double value)
     et_json_add_number(text, value);
 }
 
+static bool write_all(int fd, const char *data, size_t bytes)
+{
+    while (bytes > 0) {
+        errno = ENOSPC;
+        const ssize_t n = write(fd, data, bytes);
+        if (n <= 0 && errno == EINTR)
+            continue;
+        if (n <= 0)
+            return false;
+        data += n;
+        bytes -= (size_t)n;
+    }
+    return true;
+}
+
+/* Whole or not at all, where that can be: what is cut off makes a line that is no JSON. */
 static void write_line(struct et_report *report, struct et_text *text)
 {
     et_text_add(text, "}\n");
-    if (text->failed)
-        report->error = ENOMEM;
-    else if ((fwrite(text->data, 1, text->length, report->results) != text->length ||
-              fflush(report->results) != 0) &&
-             !report->error)
+    if (text->failed) {
+        report->error = report->error ? report->error : ENOMEM;
+    } else if (!report->error && !write_all(report->results, text->data, text->length)) {
         report->error = errno;
+        /* A pipe or a device cannot be cut, and needs not. */
+        if (ftruncate(report->results, report->written) != 0)
+            errno = report->error;
+    }
+    report->written += report->error ? 0 : (off_t)text->length;
     et_text_free(text);
 }
 
@@ -460,6 +481,7 @@ static void print_result(struct et_report *report, const struct et_result *resul
     const bool bad = et_verdict_bad(result->verdict);
     if (!bad && !options->verbose)
         return;
+    errno = 0;
     if (options->progress)
         fprintf(stderr, "\r\033[K");
     printf("%s%-5s%s %s", color_of(options, result->verdict), et_verdict_name(result->verdict),
@@ -487,7 +509,13 @@ static void print_result(struct et_report *report, const struct et_result *resul
     if (result->kept)
         printf("    kept: %s\n", result->kept);
     printf("    reproduce: %s\n", reproduce);
-    fflush(stdout);
+}
+
+/* Nobody may be listening any more: the results are written all the same. */
+static void flush_console(struct et_report *report)
+{
+    if ((fflush(stdout) != 0 || ferror(stdout)) && !report->console)
+        report->console = errno ? errno : EIO;
 }
 
 static void print_progress(const struct et_report *report, const char *id)
@@ -507,7 +535,7 @@ enum et_status et_report_open(const struct et_options *options, const struct et_
     struct et_report *report = et_alloc(1, sizeof *report, error);
     if (!report)
         return ET_FAILED;
-    *report = (struct et_report){.options = options, .started = et_now()};
+    *report = (struct et_report){.options = options, .results = -1, .started = et_now()};
     for (int i = 0; i < plan->count; i++)
         report->total += et_run_needs_device(&plan->runs[i]) ? device_count : 1;
     report->slowest = et_alloc((size_t)options->slowest, sizeof *report->slowest, error);
@@ -515,8 +543,8 @@ enum et_status et_report_open(const struct et_options *options, const struct et_
     if (status == ET_OK && options->junit)
         status = et_junit_open(options->junit, ET_VERSION " " ET_COMMIT, &report->junit, error);
     if (status == ET_OK && options->results) {
-        report->results = fopen(options->results, "w");
-        if (!report->results)
+        report->results = open(options->results, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+        if (report->results < 0)
             status = et_fail(error, ET_INVALID, "%s: %s", options->results, strerror(errno));
     }
     if (status != ET_OK) {
@@ -526,7 +554,7 @@ enum et_status et_report_open(const struct et_options *options, const struct et_
         et_free(report);
         return status;
     }
-    if (report->results)
+    if (report->results >= 0)
         write_header(report, devices, device_count, drivers);
     *opened = report;
     return ET_OK;
@@ -570,12 +598,13 @@ void et_report_add(struct et_report *report, const struct et_result *result)
     struct et_text reproduce = {0};
     add_reproduce(&reproduce, report->options, result);
     print_result(report, result, reproduce.data ? reproduce.data : "");
+    flush_console(report);
     if (et_verdict_bad(result->verdict))
         et_text_add(&report->reproduce, "  %s\n", reproduce.data ? reproduce.data : "");
     if (report->junit)
         et_junit_add(report->junit, result, reproduce.data ? reproduce.data : "");
     et_text_free(&reproduce);
-    if (report->results)
+    if (report->results >= 0)
         write_result(report, result);
     if (report->options->progress)
         print_progress(report, result->run->id);
@@ -629,22 +658,35 @@ static void print_summary(const struct et_report *report)
            report->times.oracle, report->times.fill);
 }
 
+/* One sentence after the other: each tells of something else that is lost. */
+static void add_sentence(struct et_text *text, const char *name, const char *what, const char *then)
+{
+    et_text_add(text, "%s%s: %s%s", text->length > 0 ? "; " : "", name, what, then);
+}
+
 enum et_status et_report_close(struct et_report *report, struct et_error *error)
 {
-    enum et_status status = ET_OK;
+    struct et_text lost = {0};
+    struct et_error junit;
     if (report->options->progress)
         fprintf(stderr, "\r\033[K");
+    errno = 0;
     print_summary(report);
-    if (report->results && fclose(report->results) != 0 && !report->error)
+    flush_console(report);
+    if (report->results >= 0 && close(report->results) != 0 && !report->error)
         report->error = errno;
     if (report->error)
-        status = et_fail(error, ET_FAILED, "%s: %s: the results are not whole", report->options->results,
-                         strerror(report->error));
-    if (report->junit &&
-        et_junit_close(report->junit, report->total - report->done, status == ET_OK ? error : NULL) != ET_OK)
-        status = ET_FAILED;
-    if (fflush(stdout) != 0 || ferror(stdout))
-        status = et_fail(error, ET_FAILED, "standard output: %s", strerror(errno));
+        add_sentence(&lost, report->options->results, strerror(report->error), ": the results are not whole");
+    if (report->junit && et_junit_close(report->junit, report->total - report->done, &junit) != ET_OK)
+        et_text_add(&lost, "%s%s", lost.length > 0 ? "; " : "", junit.text);
+    if (report->console) {
+        add_sentence(&lost, "standard output", strerror(report->console), "");
+        /* It is told: the end of the program need not try again. */
+        if (!freopen("/dev/null", "w", stdout))
+            errno = report->console;
+    }
+    const enum et_status status = lost.length > 0 ? et_fail(error, ET_FAILED, "%s", lost.data) : ET_OK;
+    et_text_free(&lost);
     tally_free(&report->skips);
     tally_free(&report->programs);
     et_text_free(&report->reproduce);

@@ -11,6 +11,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
+#include <unistd.h>
 
 #include "known.h"
 #include "mutate.h"
@@ -120,7 +121,8 @@ static const char *temp_for(struct context *context, double bytes, struct et_err
 {
     const char *keep = context->report ? context->options->keep : NULL;
     const char *given = keep ? keep : getenv("TMPDIR");
-    const bool memory = !(given && *given) && has_room("/dev/shm", 2 * bytes);
+    const bool memory =
+        !(given && *given) && access("/dev/shm", W_OK | X_OK) == 0 && has_room("/dev/shm", 2 * bytes);
     char **at = &context->temp[memory ? 0 : 1];
     if (!*at)
         *at = make_temp(memory ? "/dev/shm" : given && *given ? given : "/tmp", error);
@@ -386,8 +388,9 @@ static void *make_truth(void *argument)
             if (group->attempts[k].judged && group->attempts[k].judged[i].order.name[0])
                 claims[n++] = group->attempts[k].judged[i];
         const uint64_t seed = context->options->has_seed ? context->options->seed : group->c->seed;
-        group->status = et_truth_make(&group->jobs[0].steps[i].problem, seed, group->c->rows, claims, n,
-                                      context->options->threads, &group->truth[i], &group->error);
+        group->status =
+            et_truth_make(&group->jobs[0].steps[i].problem, seed, group->c->rows, claims, n,
+                          context->options->threads, context->stop, &group->truth[i], &group->error);
         group->truth_count += group->status == ET_OK;
     }
     et_free(claims);
@@ -902,6 +905,7 @@ static enum et_status start(struct context *context, struct station *station, co
     snprintf(station->place, sizeof station->place, "%s", device->place);
     station->runner.device = *device;
     station->runner.argv = station->argv;
+    station->runner.stop = context->stop;
     station->opened = et_runner_start(&station->runner, timeout_of(options, device), &station->why);
     return ET_OK;
 }
@@ -913,13 +917,13 @@ static enum et_status open_stations(struct context *context, char **report, stru
     const char *const argv[] = {options->program, "worker", "--port", options->port, "--list", NULL};
     struct et_device *devices = NULL;
     int count = 0;
-    enum et_status status = et_devices_list(argv, ET_HELLO_S, &devices, &count, report, error);
+    enum et_status status = et_devices_list(argv, ET_HELLO_S, context->stop, &devices, &count, report, error);
     if (status == ET_OK)
         context->stations = et_alloc((size_t)count, sizeof *context->stations, error);
     if (!context->stations)
         status = status == ET_OK ? ET_FAILED : status;
     for (int i = 0; status == ET_OK && i < count; i++)
-        if (selected(options, &devices[i]))
+        if (selected(options, &devices[i]) && !*context->stop)
             status = start(context, &context->stations[context->station_count++], &devices[i], error);
     et_free(devices);
     return status;
@@ -1086,6 +1090,10 @@ int et_run_plan(const struct et_options *options, const struct et_plan *plan,
     if (status == ET_OK && needs_device(plan)) {
         status = open_stations(&context, &drivers, &error);
         code = ET_EXIT_NOTHING;
+    }
+    if (*stop) {
+        fprintf(stderr, "etalon: interrupted while devices were opened\n");
+        goto done;
     }
     if (status == ET_OK && needs_device(plan) && context.station_count == 0) {
         fprintf(stderr, "etalon: no device%s\n%s", options->devices.count ? " of that name" : "",

@@ -599,6 +599,11 @@ static enum heard take(struct et_runner *runner)
     return newline + 1 == chunk + n ? LINE : MORE_THAN_A_LINE;
 }
 
+static bool is_stopped(const struct et_runner *runner)
+{
+    return runner->stop && *runner->stop;
+}
+
 /* Waits until `until` for a line. A child that ends while others hold its output is noticed too. */
 static enum heard listen_until(struct et_runner *runner, double until)
 {
@@ -611,8 +616,8 @@ static enum heard listen_until(struct et_runner *runner, double until)
             heard = take(runner);
         else if (ended)
             heard = THE_END;
-    } while (heard == NOTHING_YET && et_now() < end);
-    return heard == NOTHING_YET && end == runner->deadline ? TOO_LATE : heard;
+    } while (heard == NOTHING_YET && et_now() < end && !is_stopped(runner));
+    return heard == NOTHING_YET && end == runner->deadline && !is_stopped(runner) ? TOO_LATE : heard;
 }
 
 /* ---- What went wrong ---- */
@@ -693,6 +698,8 @@ static void give_up(struct et_runner *runner, enum heard heard, const struct et_
         add_opening(runner, text);
         break;
     case NOTHING_YET:
+        et_text_add(text, "interrupted before the runner answered; killed");
+        break;
     case NO_MEMORY:
         et_text_add(text, "out of memory for the runner's answer");
         break;
@@ -892,10 +899,10 @@ static enum et_status read_devices(const struct et_json *json, struct et_device 
     return status;
 }
 
-enum et_status et_devices_list(const char *const *argv, double timeout_s, struct et_device **devices,
-                               int *count, char **report, struct et_error *error)
+enum et_status et_devices_list(const char *const *argv, double timeout_s, const volatile sig_atomic_t *stop,
+                               struct et_device **devices, int *count, char **report, struct et_error *error)
 {
-    struct et_runner runner = {.argv = argv};
+    struct et_runner runner = {.argv = argv, .stop = stop};
     struct et_json json = {0};
     struct et_error why;
     *devices = NULL;

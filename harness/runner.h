@@ -16,6 +16,8 @@
 #ifndef ET_HARNESS_RUNNER_H
 #define ET_HARNESS_RUNNER_H
 
+#include <signal.h>
+
 #include "../ref/etalon_port.h"
 #include "json.h"
 
@@ -36,6 +38,8 @@ struct et_runner {
     const struct et_variant *variant; /* asked for */
     int steps, repeats;               /* likewise */
     int started;                      /* how often */
+    /* The caller's, or NULL: once it is set, nothing is waited for. */
+    const volatile sig_atomic_t *stop;
 };
 
 /* What is borrowed must last until the request is answered. */
@@ -84,9 +88,12 @@ enum et_status et_runner_poll(struct et_runner *runner, double wait_s, bool *don
 enum et_status et_runner_stop(struct et_runner *runner, struct et_error *error);
 void et_reply_free(struct et_reply *reply);
 
-/* What a worker started with --list says: *devices and *report are the caller's, for et_free. */
-enum et_status et_devices_list(const char *const *argv, double timeout_s, struct et_device **devices,
-                               int *count, char **report, struct et_error *error);
+/*
+ * What a worker started with --list says: *devices and *report are the caller's, for et_free. stop: as in
+ * struct et_runner.
+ */
+enum et_status et_devices_list(const char *const *argv, double timeout_s, const volatile sig_atomic_t *stop,
+                               struct et_device **devices, int *count, char **report, struct et_error *error);
 
 /* Parts of messages and of results: JSON objects. */
 void et_device_add(struct et_text *text, const struct et_device *device);

@@ -132,6 +132,7 @@ static enum et_status make_room(const struct et_problem *problem, struct et_trut
 struct share {
     const struct et_problem *problem;
     struct et_truth *truth;
+    const volatile sig_atomic_t *stop;
     char *scratch; /* scratch_bytes for each thread */
     size_t scratch_bytes;
     int order;             /* that is replayed */
@@ -152,11 +153,18 @@ static void lie_unit(const struct share *share, void *work, int64_t i)
     }
 }
 
+static bool is_stopped(const struct share *share)
+{
+    return share->stop && *share->stop;
+}
+
 static void oracle_unit(void *context, int thread, int64_t i)
 {
     const struct share *share = context;
     struct et_truth *truth = share->truth;
     void *work = share->scratch + (size_t)thread * share->scratch_bytes;
+    if (is_stopped(share))
+        return;
     share->problem->op->oracle(share->problem, truth->unit[i], truth->ariths, truth->arith_count, work,
                                truth->value + truth->at[i],
                                truth->spread + truth->at[i] * truth->arith_count);
@@ -167,7 +175,7 @@ static void replay_unit(void *context, int thread, int64_t i)
 {
     struct share *share = context;
     struct et_truth *truth = share->truth;
-    if (atomic_load(&share->refused))
+    if (atomic_load(&share->refused) || is_stopped(share))
         return;
     float *value = truth->replay + share->order * truth->at[truth->units] + truth->at[i];
     struct et_met met = {0};
@@ -228,10 +236,11 @@ static enum et_status find_again(const struct et_problem *problem, struct et_tru
     return ET_OK;
 }
 
-static enum et_status compute(const struct et_problem *problem, int threads, struct et_truth *truth,
+static enum et_status compute(const struct et_problem *problem, int threads,
+                              const volatile sig_atomic_t *stop, struct et_truth *truth,
                               struct et_error *error)
 {
-    struct share share = {.problem = problem, .truth = truth};
+    struct share share = {.problem = problem, .truth = truth, .stop = stop};
     const int n = threads < 1 ? 1 : threads;
     /* Whole cache lines apart: each thread writes its own scratch all the time. */
     share.scratch_bytes = (problem->op->work_bytes(problem) + 127) / 64 * 64;
@@ -251,7 +260,8 @@ static enum et_status compute(const struct et_problem *problem, int threads, str
 
 enum et_status et_truth_make(const struct et_problem *problem, uint64_t seed, int64_t rows,
                              const struct et_claim *claims, int claim_count, int threads,
-                             struct et_truth *truth, struct et_error *error)
+                             const volatile sig_atomic_t *stop, struct et_truth *truth,
+                             struct et_error *error)
 {
     *truth = (struct et_truth){0};
     enum et_status status = sample(problem, seed, rows, truth, error);
@@ -260,7 +270,7 @@ enum et_status et_truth_make(const struct et_problem *problem, uint64_t seed, in
     if (status == ET_OK)
         status = make_room(problem, truth, error);
     if (status == ET_OK)
-        status = compute(problem, threads, truth, error);
+        status = compute(problem, threads, stop, truth, error);
     if (status == ET_OK)
         status = find_again(problem, truth, error);
     if (status != ET_OK)

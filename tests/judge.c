@@ -1027,7 +1027,7 @@ START_TEST(truth_serves_each_distinct_arithmetic_and_order_once)
         {.arith = narrow, .order = half}, {.arith = deep, .order = order},
     };
     struct et_error error;
-    ck_assert_int_eq(et_truth_make(j.problem, 0, 0, claims, 5, 1, &j.truth, &error), ET_OK);
+    ck_assert_int_eq(et_truth_make(j.problem, 0, 0, claims, 5, 1, NULL, &j.truth, &error), ET_OK);
     ck_assert_int_eq(j.truth.arith_count, 3);
     ck_assert_int_eq(j.truth.order_count, 2);
     ck_assert_int_eq(et_truth_arith(&j.truth, &narrow), 2);

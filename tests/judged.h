@@ -105,7 +105,8 @@ static inline void judged_open(struct judged *j, const struct et_gqa_av *params,
 static inline void judged_truth(struct judged *j, uint64_t seed, int64_t rows, int threads)
 {
     struct et_error error;
-    ck_assert_msg(et_truth_make(j->problem, seed, rows, &j->claim, 1, threads, &j->truth, &error) == ET_OK,
+    ck_assert_msg(et_truth_make(j->problem, seed, rows, &j->claim, 1, threads, NULL, &j->truth, &error) ==
+                      ET_OK,
                   "%s", error.text);
 }
 

@@ -3,11 +3,15 @@
 import json
 import os
 import re
+import resource
 import shutil
+import signal
 import subprocess
 import sys
+import time
 import unittest
 import xml.etree.ElementTree
+from pathlib import Path
 
 import cli
 from cli import Faulty, case_file, etalon, faulty_file, fresh, judged
@@ -277,6 +281,206 @@ class WrongUsage(unittest.TestCase):
             ran = etalon('mutate', *args)
             self.assertEqual((2, 'etalon: mutate takes no --junit, --failed, --max-fail, --slowest, --keep\n'),
                              (ran.code, ran.err))
+
+
+# ---- Ends that nobody wants ----
+
+
+class AnInterruptedRun(unittest.TestCase):
+    def interrupt(self, number, *args, until, **env):
+        """Runs etalon, sends it the signal once until(process) holds; code, stdout, stderr and how long it took."""
+        run = subprocess.Popen([cli.ETALON, 'run', *map(str, args)], cwd=cli.WORK, env=cli.environment(env),
+                               stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                               start_new_session=True)
+        try:
+            patience = time.monotonic() + 60
+            while not until(run) and time.monotonic() < patience:
+                time.sleep(0.01)
+            os.killpg(run.pid, number)
+            out, err = run.communicate(timeout=60)
+        finally:
+            if run.poll() is None:
+                os.killpg(run.pid, signal.SIGKILL)
+                run.wait()
+        return run.returncode, out, err
+
+    def test_keeps_results_and_junit_and_says_what_was_not_run(self):
+        for number in signal.SIGINT, signal.SIGTERM:
+            folder = fresh()
+            results, junit = folder / 'r.jsonl', folder / 'j.xml'
+            code, out, err = self.interrupt(
+                number, faulty_file('right', 'wrong', 'endless', 'last'), Faulty.port(), '-o', results, '--junit', junit,
+                until=lambda run: results.exists() and results.read_text().count('\n') == 3)
+            self.assertEqual((128 + number, ''), (code, err))
+            header, *lines = map(cli.strict, results.read_text().splitlines())
+            self.assertEqual((4, ['PASS', 'FAIL']), (header['runs'], [line['verdict'] for line in lines]))
+            suite = xml.etree.ElementTree.parse(junit).getroot().find('testsuite')
+            self.assertEqual([line['id'] for line in lines], [case.get('name') for case in suite.findall('testcase')])
+            self.assertEqual('2', suite.find('properties/property[@name="not run"]').get('value'))
+            self.assertRegex(out.splitlines()[-1], '^1 passed, 1 failed, 2 not run in ')
+            self.assertIn('reproduce:\n  etalon run ', out)
+
+    def test_ends_while_the_oracle_works(self):
+        # 4096 rows of 4096 terms in 4096 channels: a minute or more of oracle on one thread. The kernel adds one term of each.
+        kernels = cli.kernel_folder(('for (ulong c = 0; c < context; c++)', 'for (ulong c = 0; c < 1; c++)'))
+        case = {'name': 'long', 'variants': ['tiled'], 'fills': ['uniform'], 'checks': {'repeat': False},
+                'dtypes': {'w': 'f16', 'v': 'f16', 'out': 'f16'},
+                'params': {'q_heads': 4, 'kv_heads': 1, 'head_dim': 4096, 'query_length': 1024, 'context': 4096}}
+        path, results = case_file('f', small('first', variants=['gqa']), case), fresh() / 'r.jsonl'
+
+        def oracle_works(run):
+            """Its thread is there, and the runner has written the outputs and waits for more to do."""
+            threads = len(list(Path(f'/proc/{run.pid}/task').iterdir()))
+            begun = results.exists() and results.read_text().count('\n') == 2 and threads > 1
+            return begun and all(cli.read_proc(child, 'wchan') != '0' and self.idle(child)
+                                 for child in cli.children(run.pid))
+
+        code, out, err = self.interrupt(signal.SIGINT, path, '-j', 1, '--port', f'ocl:{kernels}', '-o', results,
+                                        until=oracle_works)
+        self.assertEqual((130, ''), (code, err))
+        self.assertRegex(out.splitlines()[-1], r'^1 passed, 0 failed, 1 not run in ')
+
+    @staticmethod
+    def idle(pid):
+        """It used no time of a processor for a while."""
+        def used():
+            return cli.read_proc(pid, 'stat').rpartition(')')[2].split()[11:13]
+        before = used()
+        time.sleep(0.5)
+        return before == used()
+
+    def hung_driver(self):
+        """Reading a pipe that nobody writes never ends."""
+        folder = fresh()
+        os.mkfifo(folder / 'hung.icd')
+        return folder
+
+    def test_ends_while_a_driver_that_hangs_is_asked_for_its_devices(self):
+        for number in signal.SIGINT, signal.SIGTERM:
+            code, out, err = self.interrupt(number, faulty_file('right'), until=lambda run: cli.children(run.pid),
+                                            OCL_ICD_VENDORS=self.hung_driver())
+            self.assertEqual((128 + number, '', 'etalon: interrupted while devices were opened\n'), (code, out, err))
+
+    def test_of_list_devices_leaves_no_runner(self):
+        listing = subprocess.Popen([cli.ETALON, 'list', 'devices'], env=cli.environment({'OCL_ICD_VENDORS': self.hung_driver()}),
+                                   start_new_session=True)
+        until = time.monotonic() + 60
+        while not cli.children(listing.pid) and time.monotonic() < until:
+            time.sleep(0.01)
+        runner, = cli.children(listing.pid)
+        listing.send_signal(signal.SIGINT)
+        self.assertEqual(-signal.SIGINT, listing.wait(60))
+        until = time.monotonic() + 60
+        while cli.read_proc(runner, 'maps') and time.monotonic() < until:
+            time.sleep(0.01)
+        self.assertEqual('', cli.read_proc(runner, 'maps'))
+
+
+class NobodyToReadTheOutput(unittest.TestCase):
+    def into(self, stdout, *args):
+        """Results and JUnit of a run whose standard output goes there."""
+        folder = fresh()
+        done = subprocess.run([cli.ETALON, 'run', *map(str, args), '-o', folder / 'r.jsonl', '--junit', folder / 'j.xml'],
+                              env=cli.ENV, cwd=cli.WORK, stdin=subprocess.DEVNULL, stdout=stdout,
+                              stderr=subprocess.PIPE, text=True)
+        lines = [cli.strict(line) for line in (folder / 'r.jsonl').read_text().splitlines()]
+        cases = list(xml.etree.ElementTree.parse(folder / 'j.xml').getroot().iter('testcase'))
+        return done, lines, cases
+
+    def closed_pipe(self):
+        reader, writer = os.pipe()
+        os.close(reader)
+        return writer
+
+    def test_because_the_pipe_is_closed_is_told_once_and_loses_no_result(self):
+        writer = self.closed_pipe()
+        try:
+            done, lines, cases = self.into(writer, faulty_file('right', 'wrong', 'nan', 'last'), Faulty.port())
+        finally:
+            os.close(writer)
+        self.assertEqual((1, 'etalon: standard output: Broken pipe\n'), (done.returncode, done.stderr))
+        self.assertEqual((5, 4), (len(lines), len(cases)))
+
+    @unittest.skipUnless(os.path.exists('/dev/full'), 'no /dev/full')
+    def test_because_the_disk_is_full_is_told_once_and_loses_no_result(self):
+        for args in [], ['-v']:
+            with open('/dev/full', 'w') as full:
+                done, lines, cases = self.into(full, '-t', 'smoke', *args)
+            self.assertEqual((1, 'etalon: standard output: No space left on device\n'), (done.returncode, done.stderr))
+            self.assertEqual((1 + len(cases), lines[0]['runs']), (len(lines), len(cases)))
+
+
+class AFullDisk(unittest.TestCase):
+    """Files of at most so many bytes, which any user can have; and a real file system, where this is root."""
+
+    MOST = 4 << 20  # more than PoCL's compiler writes
+
+    def test_under_the_results_leaves_whole_lines_and_is_told_at_the_end(self):
+        # 400 lines of 1.5 KB and more, in at most 100,000 bytes; the runner was there before that limit.
+        path = case_file('f', small(sweep={'context': list(range(1, 401))}, variants=['per_head']))
+        folder = fresh()
+        run = subprocess.Popen([cli.ETALON, 'run', path, '-o', folder / 'r', '--junit', folder / 'j'], env=cli.ENV,
+                               cwd=cli.WORK, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                               text=True)
+        while run.poll() is None and not ((folder / 'r').exists() and (folder / 'r').stat().st_size):
+            time.sleep(0.005)
+        resource.prlimit(run.pid, resource.RLIMIT_FSIZE, (100000, 100000))
+        out, err = run.communicate()
+        self.assertEqual((1, f'etalon: {folder}/r: File too large: the results are not whole; '
+                             f'{folder}/j: File too large: the results are not whole\n'), (run.returncode, err))
+        self.assertRegex(out.splitlines()[-1], r'^400 passed, 0 failed in ')
+        lines = [cli.strict(line) for line in (folder / 'r').read_text().splitlines()]
+        self.assertTrue(10 < len(lines) < 400, len(lines))
+        self.assertEqual(400, lines[0]['runs'])
+        self.assertEqual(2, etalon('diff', folder / 'r', folder / 'r').code, 'they are not taken for whole')
+
+    def test_under_the_jobs_is_an_error_of_each_run_that_does_not_fit(self):
+        # v is 131072 * 2 * 8 * 4 bytes, 8 MiB.
+        path = case_file('f', small('fits'), small('large', params={**small()['params'], 'capacity': 131072}),
+                         small('fits-too'), variants=['per_head'])
+        temp = fresh()
+        done = subprocess.run([cli.ETALON, 'run', path], env=cli.environment({'TMPDIR': temp}), cwd=cli.WORK,
+                              stdin=subprocess.DEVNULL, capture_output=True, text=True,
+                              preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (self.MOST, self.MOST)))
+        self.assertEqual((1, ''), (done.returncode, done.stderr))
+        self.assertRegex(done.stdout, r'\AERROR gqa_av/f/large/normal/per_head on .*\n    .*/0\.safetensors.*: File too large\n')
+        self.assertRegex(done.stdout.splitlines()[-1], '^2 passed, 0 failed, 1 errors in ')
+        self.assertEqual([], list(temp.iterdir()))
+
+    def test_that_is_one_is_an_error_of_each_run_that_does_not_fit(self):
+        folder = fresh()
+        if os.geteuid() != 0 or subprocess.run(['mount', '-t', 'tmpfs', '-o', 'size=64k', 'tmpfs', folder],
+                                               stderr=subprocess.DEVNULL).returncode != 0:
+            self.skipTest('no file system can be mounted')
+        try:
+            path = case_file('f', small('large', params={**small()['params'], 'capacity': 2048}), variants=['per_head'])
+            ran = etalon('run', path, TMPDIR=folder)
+            left = list(folder.iterdir())
+            results = etalon('run', '-t', 'smoke', '-o', folder / 'r.jsonl')
+            lines = [cli.strict(line) for line in (folder / 'r.jsonl').read_text().splitlines()]
+        finally:
+            subprocess.run(['umount', folder], check=True)
+        self.assertEqual((1, '', []), (ran.code, ran.err, left))
+        self.assertRegex(ran.out, r'\AERROR .*\n    .*: No space left on device\n')
+        self.assertEqual((1, f'etalon: {folder}/r.jsonl: No space left on device: the results are not whole\n'),
+                         (results.code, results.err))
+        self.assertGreater(len(lines), 5)
+
+
+class ATemporaryFolder(unittest.TestCase):
+    def test_that_is_none_is_told_before_anything_runs(self):
+        file = fresh() / 'file'
+        file.write_text('')
+        file.chmod(0o755)
+        for place, why in (file, 'Not a directory'), ('/nonexistent', 'No such file or directory'):
+            ran = etalon('run', '-t', 'smoke', TMPDIR=place)
+            self.assertEqual((2, '', f'etalon: TMPDIR is {place}: {why}\n'), (ran.code, ran.out, ran.err))
+
+    def test_that_cannot_be_written_is_told_before_anything_runs(self):
+        place = '/proc/self' if os.geteuid() == 0 else '/'  # root may write anywhere else
+        ran = etalon('run', '-t', 'smoke', TMPDIR=place)
+        self.assertEqual((2, ''), (ran.code, ran.out))
+        self.assertRegex(ran.err, rf'\Aetalon: TMPDIR is {place}: .*\n\Z')
 
 
 if __name__ == '__main__':

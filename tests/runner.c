@@ -868,7 +868,8 @@ START_TEST(a_worker_lists_devices)
     struct et_error error = {.text = ""};
     const int files = open_files();
     ck_assert_int_eq(setenv("ET_TEST_WORKER", "list", 1), 0);
-    ck_assert_msg(et_devices_list(self, 10, &devices, &count, &report, &error) == ET_OK, "%s", error.text);
+    ck_assert_msg(et_devices_list(self, 10, NULL, &devices, &count, &report, &error) == ET_OK, "%s",
+                  error.text);
     ck_assert_int_eq(count, 2);
     ck_assert_str_eq(devices[0].place, "0:0");
     ck_assert_str_eq(devices[1].place, "0:1");
@@ -899,7 +900,7 @@ START_TEST(a_list_that_is_none_is_one_sentence)
         int count;
         struct et_error error = {.text = ""};
         write_text("runner.sh", table[i].text);
-        ck_assert_int_eq(et_devices_list(script, i == 4 ? 0.3 : 10, &devices, &count, &report, &error),
+        ck_assert_int_eq(et_devices_list(script, i == 4 ? 0.3 : 10, NULL, &devices, &count, &report, &error),
                          ET_FAILED);
         ASSERT_HAS(error.text, table[i].sentence);
         ck_assert_ptr_null(devices);
