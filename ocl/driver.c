@@ -20,13 +20,18 @@ static bool ends_with_icd(const char *name)
     return length >= 4 && strcmp(name + length - 4, ".icd") == 0;
 }
 
+/* A driver without that is passed over (cl_khr_icd), and no call says so. */
+static const char entry_point[] = "clGetExtensionFunctionAddress";
+
 static void report_library(const char *library, struct et_text *report)
 {
     void *handle = dlopen(library, RTLD_LAZY | RTLD_LOCAL);
-    if (handle)
-        et_text_add(report, "%s opens\n", library);
-    else
+    if (!handle)
         et_text_add(report, "%s cannot be opened: %s\n", library, dlerror());
+    else if (!dlsym(handle, entry_point))
+        et_text_add(report, "%s opens but is no OpenCL driver: it has no %s\n", library, entry_point);
+    else
+        et_text_add(report, "%s opens\n", library);
     if (handle)
         dlclose(handle);
 }
@@ -42,9 +47,12 @@ static void report_file(const char *path, struct et_text *report)
     }
     if (!fgets(line, sizeof line, file))
         line[0] = '\0';
+    const int code = ferror(file) ? errno : 0;
     fclose(file);
     line[strcspn(line, "\r\n")] = '\0';
-    if (line[0] != '\0')
+    if (code)
+        et_text_add(report, "cannot be read: %s\n", strerror(code));
+    else if (line[0] != '\0')
         report_library(line, report);
     else
         et_text_add(report, "names no library\n");
@@ -74,23 +82,46 @@ static void report_folder(const char *folder, struct et_text *report)
     free(entries);
 }
 
-void et_driver_report(struct et_text *report)
+/* The value of a variable, which is told of, or NULL where it says nothing. */
+static const char *variable(const char *name, struct et_text *report)
 {
-    const char *given = getenv("OCL_ICD_VENDORS");
-    if (!given || given[0] == '\0') {
-        report_folder(vendors, report);
+    const char *value = getenv(name);
+    if (!value || value[0] == '\0')
+        return NULL;
+    et_text_add(report, "%s is %s\n", name, value);
+    return value;
+}
+
+static void report_drivers(struct et_text *report)
+{
+    const char *given = variable("OCL_ICD_VENDORS", report);
+    const char *path = variable("OPENCL_VENDOR_PATH", report);
+    const char *folder = path ? path : vendors;
+    if (!given) {
+        report_folder(folder, report);
         return;
     }
-    et_text_add(report, "OCL_ICD_VENDORS is %s\n", given);
     struct stat info;
-    char path[4096];
+    char named[4096];
     if (stat(given, &info) == 0 && S_ISDIR(info.st_mode)) {
         report_folder(given, report);
     } else if (!ends_with_icd(given)) {
         report_library(given, report);
     } else {
-        snprintf(path, sizeof path, "%s/%s", vendors, given);
-        report_file(!strchr(given, '/') && stat(path, &info) == 0 ? path : given, report);
+        snprintf(named, sizeof named, "%s/%s", folder, given);
+        report_file(!strchr(given, '/') && stat(named, &info) == 0 ? named : given, report);
+    }
+}
+
+/* An .icd file may hold anything: what a terminal would obey is left out. */
+void et_driver_report(struct et_text *report)
+{
+    const size_t before = report->length;
+    report_drivers(report);
+    for (size_t i = before; i < report->length; i++) {
+        const unsigned char c = (unsigned char)report->data[i];
+        if ((c < ' ' && c != '\n') || c == 127)
+            report->data[i] = '?';
     }
 }
 

@@ -283,6 +283,66 @@ class WrongUsage(unittest.TestCase):
                              (ran.code, ran.err))
 
 
+class Drivers(unittest.TestCase):
+    """What the loader looked at: list devices -v with a device there, list devices and run (status 3) without."""
+
+    def folder(self, **files):
+        folder = fresh()
+        for name, text in files.items():
+            (folder / f'{name}.icd').write_bytes(text if isinstance(text, bytes) else text.encode())
+        return folder
+
+    def assert_told(self, lines, code=3, **env):
+        verbose = etalon('list', 'devices', '-v', **env)
+        if code == 0:
+            self.assertEqual(0, verbose.code, verbose.err)
+            self.assertEqual(lines, verbose.out.splitlines()[1:])
+            return
+        listed, ran = etalon('list', 'devices', **env), etalon('run', '-t', 'smoke', **env)
+        for done in verbose, listed, ran:
+            self.assertEqual((3, '', ['etalon: no device', *lines]), (done.code, done.out, done.err.splitlines()))
+
+    NONE = 'clGetPlatformIDs: CL_PLATFORM_NOT_FOUND_KHR (-1001)'
+
+    def test_that_open_and_that_fail_are_told_of_with_the_reason(self):
+        pocl = cli.ICD.read_text().split()[0]
+        folder = self.folder(a_none='libthere-is-none.so.1\n', b_empty='', c_libm='libm.so.6', d_text='/etc/passwd\n',
+                             e_pocl=pocl + '\n', f_bytes=b'lib\x1b[31m\x7f.so\n')
+        (folder / 'g_folder.icd').mkdir()
+        (folder / 'h_gone.icd').symlink_to('/nonexistent')
+        (folder / 'not-read.txt').write_text('x')
+        self.assert_told([
+            f'OCL_ICD_VENDORS is {folder}',
+            f'{folder}/a_none.icd: libthere-is-none.so.1 cannot be opened: libthere-is-none.so.1: '
+            'cannot open shared object file: No such file or directory',
+            f'{folder}/b_empty.icd: names no library',
+            f'{folder}/c_libm.icd: libm.so.6 opens but is no OpenCL driver: it has no clGetExtensionFunctionAddress',
+            f'{folder}/d_text.icd: /etc/passwd cannot be opened: /etc/passwd: invalid ELF header',
+            f'{folder}/e_pocl.icd: {pocl} opens',
+            f'{folder}/f_bytes.icd: lib?[31m?.so cannot be opened: lib?[31m?.so: '
+            'cannot open shared object file: No such file or directory',
+            f'{folder}/g_folder.icd: cannot be read: Is a directory',
+            f'{folder}/h_gone.icd: cannot be read: No such file or directory'], code=0, OCL_ICD_VENDORS=folder)
+
+    def test_that_are_none_are_told_of(self):
+        folder = self.folder()
+        self.assert_told([self.NONE, f'OCL_ICD_VENDORS is {folder}', f'{folder}: holds no .icd file'], OCL_ICD_VENDORS=folder)
+
+    def test_of_one_file_are_told_of(self):
+        icd = self.folder(x='libm.so.6\n') / 'x.icd'
+        self.assert_told([self.NONE, f'OCL_ICD_VENDORS is {icd}', f'{icd}: libm.so.6 opens but is no OpenCL driver: '
+                          'it has no clGetExtensionFunctionAddress'], OCL_ICD_VENDORS=icd)
+        self.assert_told([self.NONE, 'OCL_ICD_VENDORS is /nonexistent/x.icd',
+                          '/nonexistent/x.icd: cannot be read: No such file or directory'],
+                         OCL_ICD_VENDORS='/nonexistent/x.icd')
+
+    def test_in_the_other_folder_that_the_loader_knows_are_told_of(self):
+        folder = self.folder(x='libnone.so\n')
+        self.assert_told([self.NONE, f'OPENCL_VENDOR_PATH is {folder}', f'{folder}/x.icd: libnone.so cannot be opened: '
+                          'libnone.so: cannot open shared object file: No such file or directory'],
+                         OCL_ICD_VENDORS=None, OPENCL_VENDOR_PATH=folder)
+
+
 # ---- Ends that nobody wants ----
 
 
