@@ -98,6 +98,20 @@ class FiguresThatAreNoNumbers(unittest.TestCase):
             self.assertEqual((None, 'broken'), (found['figure'], found['outcome']), (name, check))
 
 
+class TheResultsPage(unittest.TestCase):
+    def test_names_every_key(self):
+        page = (cli.ROOT / 'docs/results.md').read_text()
+        ran = judged('-t', 'smoke')
+        skip = judged(case_file('f', small()), '--memory', '1').of.values()
+        keys = set(ran.header) | set(ran.header['devices'][0])
+        for line in [*ran.of.values(), *Faulty.run().of.values(), *skip]:
+            keys |= set(line) | set(line.get('claim', {}))
+            for check in line.get('checks', {}).values():
+                keys |= set(check)
+        for key in sorted(keys):
+            self.assertIn(f'`{key}`', page)
+
+
 class AShard(unittest.TestCase):
     def ids(self, *args):
         ran = etalon('run', '--dry-run', *args)
