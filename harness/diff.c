@@ -217,8 +217,10 @@ static void compare_digests(struct diff *diff, const struct et_record *new, enum
     }
     change.text =
         kind == OUTPUTS && !new->broken ? "no check is broken: the claim or its replay changed too" : NULL;
-    if (change.text && !new->owed)
-        change.text = "no bytes are owed: the order is none, or the device's arithmetic is not C's";
+    if (change.text && !regression)
+        change.text =
+            "no bytes are owed: it did not pass before, its order is none, or the device's arithmetic "
+            "is not C's";
     tell(diff, new, &change);
 }
 
@@ -234,7 +236,8 @@ static void compare_bytes(struct diff *diff, const struct et_record *old, const 
     if (old->inputs && new->inputs && strcmp(old->inputs, new->inputs) != 0)
         compare_digests(diff, new, INPUTS, old->inputs, new->inputs, true);
     else if (strcmp(old->outputs, new->outputs) != 0)
-        compare_digests(diff, new, OUTPUTS, old->outputs, new->outputs, owed || diff->strict);
+        compare_digests(diff, new, OUTPUTS, old->outputs, new->outputs,
+                        old->verdict == ET_PASS && (owed || diff->strict));
 }
 
 /* Below this headroom a factor says nothing: errors of a hundredth of what is allowed. */

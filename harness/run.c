@@ -299,7 +299,8 @@ static enum et_status resolve(const struct context *context, const struct group 
                 set_verdict(attempt, status == ET_LACKING ? ET_SKIP : ET_ERROR, why.text);
             if (j > 0)
                 continue;
-            attempt->judged[i] = attempt->claims[i];
+            if (status == ET_OK)
+                attempt->judged[i] = attempt->claims[i];
             if (status == ET_OK && attempt->mutant && attempt->mutant->honest)
                 et_mutant_claim(attempt->mutant, &problem, &attempt->judged[i]);
         }

@@ -87,6 +87,14 @@ class Digests(Diff):
             self.assertEqual(1, self.diff([old], [new], '--strict').code)
         self.assertEqual(0, self.diff([TWO], [{**TWO, **skipped, 'outputs': ['d' * 32]}]).code)
 
+    def test_of_outputs_that_change_with_a_fix_are_a_note(self):
+        for args in [], ['--strict']:
+            self.assert_change([{**TWO, **BROKEN, 'verdict': 'FAIL'}], [{**TWO, 'outputs': ['d' * 32]}], 0,
+                               'note       better   gqa_av/f/two/normal/gqa on GPU: FAIL -> PASS',
+                               f'note       outputs  gqa_av/f/two/normal/gqa on GPU: step 0: {"b" * 32} -> {"d" * 32}',
+                               "    no bytes are owed: it did not pass before, its order is none, or the device's "
+                               "arithmetic is not C's", args=args)
+
     def test_of_inputs_that_change_are_told_alone(self):
         self.assert_change([TWO], [{**TWO, 'inputs': ['d' * 32], 'outputs': ['e' * 32]}], 1,
                            f'REGRESSION inputs   gqa_av/f/two/normal/gqa on GPU: step 0: {"a" * 32} -> {"d" * 32}')
