@@ -23,7 +23,8 @@ static enum et_status read_repeat(const struct et_reader *r, const cJSON *node, 
 {
     int64_t count = 1;
     const enum et_status status =
-        cJSON_IsFalse(node) ? ET_OK : et_json_int(r->json, node, "checks.repeat", 1, 1000, &count, r->error);
+        cJSON_IsFalse(node) ? ET_OK
+                            : et_json_int(r->json, node, "checks.repeat", 1, ET_REPEATS, &count, r->error);
     *repeat = (int)count;
     return status;
 }
@@ -48,48 +49,69 @@ static enum et_status read_allclose(const struct et_reader *r, const cJSON *node
     return ET_OK;
 }
 
-/* A member of et_checks. */
-struct named {
-    const char *name;
-    size_t offset;
+#define AT(member) offsetof(struct et_checks, member)
+
+const struct et_check_key et_check_keys[] = {
+    {"nmse", ET_CHECK_LIMIT, AT(nmse), "sum of squared errors over that of the reference, at most"},
+    {"bound", ET_CHECK_LIMIT, AT(bound), "largest error of an element in units of its tolerance, at most"},
+    {"noise", ET_CHECK_LIMIT, AT(noise), "error energy of a row over the predicted one, at most"},
+    {"gain", ET_CHECK_LIMIT, AT(gain), "coherent error of a tensor in standard deviations, at most"},
+    {"agrees", ET_CHECK_LIMIT, AT(agrees), "two variants apart, in units of the sum of their tolerances"},
+    {"exact", ET_CHECK_SWITCH, AT(exact), "on exact fills the bytes of the one right result"},
+    {"replay", ET_CHECK_SWITCH, AT(replay), "the bytes of the claimed order of additions"},
+    {"identical", ET_CHECK_SWITCH, AT(identical), "the bytes of runs of the same order, and of twins"},
+    {"repeat", ET_CHECK_COUNT, AT(repeat), "executions that must give the same bytes; false: one"},
+    {"written", ET_CHECK_SWITCH, AT(written), "no output element still holds its poison"},
+    {"guards", ET_CHECK_SWITCH, AT(guards), "nothing around a buffer, and no padding, changed"},
+    {"inputs_kept", ET_CHECK_SWITCH, AT(inputs_kept), "no input changed"},
+    {"expect", ET_CHECK_SWITCH, AT(expect), "the values that the case expects"},
+    {"allclose", ET_CHECK_PAIR, AT(allclose),
+     "error at most atol + rtol |reference|; for parity with others"},
+    {NULL, ET_CHECK_SWITCH, 0, NULL},
 };
 
-static const struct named limits[] = {
-    {"nmse", offsetof(struct et_checks, nmse)},     {"bound", offsetof(struct et_checks, bound)},
-    {"noise", offsetof(struct et_checks, noise)},   {"gain", offsetof(struct et_checks, gain)},
-    {"agrees", offsetof(struct et_checks, agrees)},
-};
-
-static const struct named switches[] = {
-    {"exact", offsetof(struct et_checks, exact)},
-    {"replay", offsetof(struct et_checks, replay)},
-    {"identical", offsetof(struct et_checks, identical)},
-    {"written", offsetof(struct et_checks, written)},
-    {"guards", offsetof(struct et_checks, guards)},
-    {"inputs_kept", offsetof(struct et_checks, inputs_kept)},
-    {"expect", offsetof(struct et_checks, expect)},
-};
+struct et_checks et_checks_default(void)
+{
+    return (struct et_checks){.nmse = 5e-4,
+                              .bound = 1,
+                              .noise = 4,
+                              .gain = 6,
+                              .agrees = 1,
+                              .exact = true,
+                              .replay = true,
+                              .identical = true,
+                              .written = true,
+                              .guards = true,
+                              .inputs_kept = true,
+                              .expect = true,
+                              .repeat = 2};
+}
 
 static enum et_status read_check(const struct et_reader *r, const cJSON *node, struct et_checks *checks)
 {
-    char *const base = (char *)checks;
-    for (size_t i = 0; i < sizeof limits / sizeof limits[0]; i++)
-        if (strcmp(limits[i].name, node->string) == 0)
-            return read_limit(r, node, node->string, (double *)(void *)(base + limits[i].offset));
-    for (size_t i = 0; i < sizeof switches / sizeof switches[0]; i++)
-        if (strcmp(switches[i].name, node->string) == 0)
-            return et_json_bool(r->json, node, et_say("checks.%s", node->string).text,
-                                (bool *)(base + switches[i].offset), r->error);
-    return strcmp(node->string, "repeat") == 0 ? read_repeat(r, node, &checks->repeat)
-                                               : read_allclose(r, node, checks);
+    const struct et_check_key *key = et_check_keys;
+    while (strcmp(key->name, node->string) != 0)
+        key++;
+    void *const at = (char *)checks + key->offset;
+    switch (key->kind) {
+    case ET_CHECK_LIMIT:
+        return read_limit(r, node, key->name, at);
+    case ET_CHECK_SWITCH:
+        return et_json_bool(r->json, node, et_say("checks.%s", key->name).text, at, r->error);
+    case ET_CHECK_COUNT:
+        return read_repeat(r, node, at);
+    case ET_CHECK_PAIR:
+        break;
+    }
+    return read_allclose(r, node, checks);
 }
 
 enum et_status et_read_checks(const struct et_reader *r, const cJSON *node, struct et_checks *checks)
 {
-    static const char *const keys[] = {"nmse",        "bound",  "noise",     "gain",     "agrees",
-                                       "exact",       "replay", "identical", "written",  "guards",
-                                       "inputs_kept", "expect", "repeat",    "allclose", NULL};
-    enum et_status status = node ? et_json_keys(r->json, node, "checks", keys, r->error) : ET_OK;
+    const char *names[sizeof et_check_keys / sizeof et_check_keys[0]];
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        names[i] = et_check_keys[i].name;
+    enum et_status status = node ? et_json_keys(r->json, node, "checks", names, r->error) : ET_OK;
     for (const cJSON *member = node ? node->child : NULL; status == ET_OK && member; member = member->next)
         status = read_check(r, member, checks);
     return status;

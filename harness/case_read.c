@@ -76,19 +76,7 @@ static enum et_status read_refused(struct et_entry *e)
 
 static enum et_status read_checks(struct et_entry *e)
 {
-    e->form.checks = (struct et_checks){.nmse = 5e-4,
-                                        .bound = 1,
-                                        .noise = 4,
-                                        .gain = 6,
-                                        .agrees = 1,
-                                        .exact = true,
-                                        .replay = true,
-                                        .identical = true,
-                                        .written = true,
-                                        .guards = true,
-                                        .inputs_kept = true,
-                                        .expect = true,
-                                        .repeat = 2};
+    e->form.checks = et_checks_default();
     const enum et_status status = et_read_checks(&e->r, et_json_get(e->defaults, "checks"), &e->form.checks);
     return status == ET_OK ? et_read_checks(&e->r, et_json_get(e->own, "checks"), &e->form.checks) : status;
 }

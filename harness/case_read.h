@@ -24,6 +24,25 @@ struct et_reader {
     bool refused; /* the case expects a refusal: ranges of params are then the operator's to check */
 };
 
+/* The keys of `checks`: what each takes, and which member of et_checks it sets. */
+enum et_check_value {
+    ET_CHECK_LIMIT,  /* a number of at least 0, or false */
+    ET_CHECK_SWITCH, /* true or false */
+    ET_CHECK_COUNT,  /* 1 to ET_REPEATS, or false */
+    ET_CHECK_PAIR    /* {"atol": A, "rtol": R}, or false */
+};
+enum { ET_REPEATS = 1000 };
+
+struct et_check_key {
+    const char *name;
+    enum et_check_value kind;
+    size_t offset;
+    const char *doc;
+};
+
+extern const struct et_check_key et_check_keys[]; /* ends with a NULL name */
+struct et_checks et_checks_default(void);
+
 /* Params before defaults. */
 struct et_given {
     bool given[ET_PARAMS];
