@@ -1,4 +1,4 @@
-/* The command line: run, mutate, diff, list, worker. */
+/* The command line: run, mutate, diff, list, describe, worker. */
 #define _GNU_SOURCE
 
 #include <errno.h>
@@ -14,7 +14,9 @@
 #include <unistd.h>
 
 #include "../ocl/ocl.h"
+#include "describe.h"
 #include "diff.h"
+#include "json.h"
 #include "run.h"
 #include "runner.h"
 
@@ -34,6 +36,8 @@ static const char usage[] =
     "       etalon mutate [GLOB ...]         which check notices which known bug; default: all mutants\n"
     "       etalon diff OLD NEW              what changed between two results files; etalon diff --help\n"
     "       etalon list devices|operators|models\n"
+    "       etalon describe [OP]             params, tensors, variants and checks of an operator; see "
+    "\"forms\"\n"
     "       etalon --version | --help\n"
     "\n"
     "selection   -t, --tier smoke|default|full    -k, --filter GLOB    --exclude GLOB    --operator OP\n"
@@ -52,6 +56,9 @@ static const char usage[] =
     "output      -o, --results FILE.jsonl         --junit FILE.xml     -v | -q\n"
     "            --color auto|always|never        --slowest N          --keep DIR (the jobs of failing "
     "runs)\n"
+    "forms       --json (all that is known)       --abi (kernel arguments and options of each variant)\n"
+    "            --schema (JSON Schema of case files; without OP: of all operators)\n"
+    "            --skeleton DIR (a folder of kernels to start from, for --port ocl:DIR)\n"
     "\n"
     "exit: 0 passed, 1 failed, 2 usage or bad case file, 3 nothing could be judged, 128+N interrupted by "
     "signal N\n";
@@ -99,6 +106,10 @@ enum {
     OPT_CASES,
     OPT_MUTANTS,
     OPT_LIST,
+    OPT_JSON,
+    OPT_ABI,
+    OPT_SCHEMA,
+    OPT_SKELETON,
     OPT_HELP
 };
 
@@ -133,6 +144,10 @@ static const struct option options_table[] = {
     {"cases", required_argument, NULL, OPT_CASES},
     {"mutants", required_argument, NULL, OPT_MUTANTS},
     {"list", no_argument, NULL, OPT_LIST},
+    {"json", no_argument, NULL, OPT_JSON},
+    {"abi", no_argument, NULL, OPT_ABI},
+    {"schema", no_argument, NULL, OPT_SCHEMA},
+    {"skeleton", required_argument, NULL, OPT_SKELETON},
     {"help", no_argument, NULL, OPT_HELP},
     {NULL, 0, NULL, 0},
 };
@@ -336,6 +351,15 @@ static bool set_option(int option, struct et_options *options, bool *list)
     case OPT_LIST:
         *list = true;
         return true;
+    case OPT_JSON:
+        return options->json = true;
+    case OPT_ABI:
+        return options->abi = true;
+    case OPT_SCHEMA:
+        return options->schema = true;
+    case OPT_SKELETON:
+        options->skeleton = optarg;
+        return *optarg != '\0';
     default:
         return false;
     }
@@ -582,6 +606,49 @@ static int command_list(const struct et_options *options)
     return ET_EXIT_PASS;
 }
 
+/* NULL, with a sentence on stderr, where the arguments do not name one. */
+static const struct et_operator *one_operator(const struct et_options *options)
+{
+    struct et_nearest nearest = {.word = options->targets.count == 1 ? options->targets.at[0] : ""};
+    const struct et_operator *op = et_operator_named(nearest.word);
+    for (int i = 0; et_operators[i]; i++)
+        et_nearest_try(&nearest, et_operators[i]->name);
+    if (!op && options->targets.count == 1)
+        refuse("there is no operator \"%s\"; the nearest is \"%s\"", nearest.word, nearest.best);
+    else if (!op)
+        refuse("describe takes one operator, see etalon list operators%s%s", "", "");
+    return op;
+}
+
+static int command_describe(const struct et_options *options)
+{
+    struct et_text text = {0};
+    struct et_error error;
+    enum et_status status;
+    if (options->json + options->abi + options->schema + (options->skeleton != NULL) > 1)
+        return refuse("describe takes one of --json, --abi, --schema and --skeleton%s%s", "", "");
+    const bool all = options->schema && options->targets.count == 0;
+    const struct et_operator *op = all ? NULL : one_operator(options);
+    if (!op && !all)
+        return ET_EXIT_USAGE;
+    if (options->schema)
+        status = et_describe_schema(op, &et_ocl, &text, &error);
+    else if (options->abi)
+        status = et_describe_abi(op, &et_ocl, &text, &error);
+    else if (options->json)
+        status = et_describe_json(op, &et_ocl, &text, &error);
+    else if (options->skeleton)
+        status = et_describe_skeleton(op, &et_ocl, options->skeleton, &text, &error);
+    else
+        status = et_describe_text(op, &et_ocl, &text, &error);
+    if (status == ET_OK)
+        fputs(text.data, stdout);
+    else
+        fprintf(stderr, "etalon: %s\n", error.text);
+    et_text_free(&text);
+    return status == ET_OK ? ET_EXIT_PASS : status == ET_INVALID ? ET_EXIT_USAGE : ET_EXIT_BROKEN;
+}
+
 /* The runner: started by run and list devices, on the protocol of runner.h. */
 static int command_worker(const struct et_options *options, bool list)
 {
@@ -641,6 +708,8 @@ static int execute(int argc, char **argv)
         code = command_mutate(&options);
     } else if (!strcmp(command, "list")) {
         code = command_list(&options);
+    } else if (!strcmp(command, "describe")) {
+        code = command_describe(&options);
     } else if (!strcmp(command, "worker")) {
         code = command_worker(&options, list);
     } else if (argc > 1) {

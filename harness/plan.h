@@ -31,9 +31,11 @@ struct et_options {
     bool has_seed;
     uint64_t seed;
     bool has_cases;
-    const char *cases;   /* the built-in case folder, or another that stands for it */
-    const char *mutants; /* the built-in mutant folder, or another that stands for it */
-    const char *program; /* this executable, for starting runners */
+    const char *cases;      /* the built-in case folder, or another that stands for it */
+    const char *mutants;    /* the built-in mutant folder, or another that stands for it */
+    bool json, abi, schema; /* forms of describe */
+    const char *skeleton;   /* the folder to write; or NULL */
+    const char *program;    /* this executable, for starting runners */
 };
 
 /* One run of a case, for every device. */

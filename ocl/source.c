@@ -63,8 +63,7 @@ enum et_status et_source_file(const struct et_places *places, const char *name, 
                                             : et_fail(error, ET_FAILED, "out of memory for %s", name);
 }
 
-/* The x of a line `#include "x"`. */
-static bool included(const char *line, size_t length, char *name, size_t bytes)
+bool et_source_included(const char *line, size_t length, char *name, size_t bytes)
 {
     static const char word[] = "include";
     const char *at = line, *end = line + length;
@@ -110,7 +109,7 @@ static enum et_status expand(struct expansion *expansion, const char *name, bool
         const size_t length = strcspn(line, "\n");
         char other[256];
         bool there = false;
-        if (included(line, length, other, sizeof other)) {
+        if (et_source_included(line, length, other, sizeof other)) {
             there = !first(expansion, other);
             status = there ? ET_OK : expand(expansion, other, &there, error);
         }

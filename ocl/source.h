@@ -29,5 +29,7 @@ enum et_status et_source(const struct et_places *places, const char *name, struc
 /* Adds the file as it stands. *found false: there is none, which is no failure. */
 enum et_status et_source_file(const struct et_places *places, const char *name, struct et_text *text,
                               bool *found, struct et_error *error);
+/* Whether this line is `#include "x"`, and then x. */
+bool et_source_included(const char *line, size_t length, char *name, size_t bytes);
 
 #endif
