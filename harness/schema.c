@@ -259,8 +259,15 @@ static void put_names(struct schema *s, const struct et_field *field)
     et_text_add(s->text, "]");
 }
 
-/* What any value of the kind is, or (ranged) one within the field's own limits. Strings, which a real may be,
- * have none in a schema. */
+/* Of the strings that a real may be: those that no range has. Hex floats are beyond a schema. */
+static void put_no_strings(struct schema *s, const struct et_field *field)
+{
+    next(s);
+    et_put(s->text, "'not': {'enum': ['nan'%s%s]}", isfinite(field->min) ? ", \"-inf\"" : "",
+           isfinite(field->max) ? ", \"inf\"" : "");
+}
+
+/* What any value of the kind is, or (ranged) one within the field's own limits. */
 static void put_limits(struct schema *s, const struct et_field *field, bool ranged)
 {
     const double most = field->kind == ET_INT ? (double)ET_EXACT : (double)INFINITY;
@@ -276,6 +283,8 @@ static void put_limits(struct schema *s, const struct et_field *field, bool rang
         et_put(s->text, "'maximum': ");
         et_json_add_number(s->text, max);
     }
+    if (ranged && field->kind == ET_REAL)
+        put_no_strings(s, field);
 }
 
 static void put_kind(struct schema *s, const struct et_field *field, bool ranged)
