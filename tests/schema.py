@@ -262,6 +262,112 @@ def damages(about, document):
             yield f'null at {path}', edited(document, path, None)
 
 
+PAGE = ROOT / 'docs/cases.md'
+BASE = {'q_heads': 8, 'kv_heads': 8, 'head_dim': 64, 'context': 3}
+
+
+class ThePage(Case):
+    """docs/cases.md against the schema and the reader. Its examples are of gqa_av."""
+
+    def keys(self):
+        """Of the format alone: not those that an operator gives."""
+        theirs = set()
+        for about, _, _ in self.files.values():
+            theirs |= {entry['name'] for entry in (*about['params'], *about['tensors'])}
+            theirs |= {dim for tensor in about['tensors'] for dim in tensor['dims']}
+            theirs |= {knob['name'] for variant in about['variants'] for knob in variant['knobs']}
+        found = {key for _, value in objects(self.schema.schema) for key in value.get('properties', ())}
+        return found - theirs
+
+    def rows(self, *columns):
+        """Rows of the tables with these columns: {column: cell}, by key."""
+        rows, here = {}, False
+        for line in PAGE.read_text().splitlines():
+            cells = [cell.strip() for cell in re.split(r'(?<!\\)\|', line)[1:-1]]
+            if not cells:
+                here = False
+            elif cells == list(columns):
+                here = True
+            elif here and not line.startswith('|--'):
+                self.assertEqual(len(columns), len(cells), line)
+                for key in cells[0].split(', '):
+                    self.assertNotIn(key, rows)
+                    rows[key] = dict(zip(columns, cells))
+        self.assertTrue(rows, columns)
+        return rows
+
+    def accepted(self, document):
+        (Path(self.folder.name) / 'models.json').write_text(json.dumps(self.example_models()))
+        self.assertEqual('', self.reader(document), document)
+        self.assertEqual([], [error.message for error in self.schema.iter_errors(document)])
+
+    def example_models(self):
+        return next(json.loads(block) for block in re.findall(r'^```json\n(.*?)^```', PAGE.read_text(), re.M | re.S)
+                    if 'tiny' in json.loads(block))
+
+    def case(self, **keys):
+        merged = {'name': 'a', **keys, 'params': {**BASE, **keys.get('params', {})}}
+        return {'format': 1, 'operator': 'gqa_av', 'cases': [merged]}
+
+    def examples(self, rows):
+        for key, row in rows.items():
+            for example in re.findall(r'`(.*?)`', row['example']):
+                yield key, row, json.loads(example if example.startswith('{') else '{' + example + '}')
+
+    def test_mentions_each_key_of_the_schema(self):
+        text = PAGE.read_text()
+        for key in sorted(self.keys()):
+            self.assertRegex(text, rf'(?m)^\|[^|]*\b{key}\b|`[^`]*\b{key}\b[^`]*`|"{key}"', key)
+
+    def test_has_a_row_for_each_key_of_a_case_with_an_example_that_is_accepted(self):
+        rows = self.rows('key', 'takes', 'default', 'example')
+        case = self.schema.schema['$defs']['gqa_av.case']['properties']
+        layout = self.schema.schema['$defs']['gqa_av.layout']['properties']['v']['properties']
+        self.assertEqual(set(case) | set(layout), set(rows))
+        for key, row, example in self.examples(rows):
+            self.assertEqual([key], list(example))
+            if key in layout:
+                example = {'layout': {'v': example}}
+            needed = {'layer': {'model': 'tiny'}, 'tp': {'model': 'tiny'}, 'limit': {'tier': 'smoke'}}
+            example |= needed.get(key, {})
+            self.accepted(self.case(**example))
+
+    def test_gives_the_defaults_of_the_schema(self):
+        rows = self.rows('key', 'takes', 'default', 'example')
+        defs = self.schema.schema['$defs']
+        for key in ('tier', 'bench', 'seed', 'poison', 'rows'):
+            self.assertEqual(defs[key]['default'], value_of(rows[key]['default']), key)
+        self.assertEqual(defs['gqa_av.fills']['default'], value_of(rows['fills']['default']))
+        checks = self.rows('checks', 'takes', 'default', 'example')
+        self.assertEqual(set(defs['checks']['properties']), set(checks))
+        for key, row in checks.items():
+            self.assertEqual(defs['checks']['properties'][key]['default'], value_of(row['default']), key)
+
+    def test_has_a_row_for_each_check_with_an_example_that_is_accepted(self):
+        for _, _, example in self.examples(self.rows('checks', 'takes', 'default', 'example')):
+            self.accepted(self.case(checks=example))
+
+    def test_has_a_row_for_each_key_of_a_file_or_a_source_with_an_example_that_is_accepted(self):
+        rows = self.rows('key', 'takes', 'example')
+        source = self.schema.schema['$defs']['gqa_av.source']['properties']
+        self.assertEqual(set(self.schema.schema['properties']) | set(source), set(rows))
+        for key, row, example in self.examples(rows):
+            if key == 'cases':
+                example['cases'][0]['params'] = BASE
+            if key not in source:
+                self.accepted({**self.case(), **example})
+            elif 'file' not in example:
+                self.accepted(self.case(data={'v': example}))
+
+
+def value_of(cell):
+    """A cell's value: JSON, or a word."""
+    try:
+        return json.loads(cell)
+    except ValueError:
+        return cell
+
+
 class Damage(Case):
     def test_is_refused_by_the_schema_and_by_the_reader_alike(self):
         for about, _, document in self.files.values():
