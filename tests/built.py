@@ -66,7 +66,6 @@ def a_case(about, size):
         'sweep': {
             'dtypes': [{tensor['name']: tensor['dtypes'][i % len(tensor['dtypes'])] for tensor in about['tensors']}
                        for i in range(types)],
-            'seed': [1],
         },
         'layout': {tensor['name']: layout(tensor) for tensor in about['tensors']},
         'fills': [fill['name'] for fill in about['fills'] if fill['of_runs']],

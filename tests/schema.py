@@ -125,8 +125,11 @@ class TheSchema(Case):
             output = next(tensor['name'] for tensor in about['tensors'] if tensor['role'] == 'output')
             case['expect'] = {output: {'constant': 0, 'atol': 1}}
             case['data'] = {next(iter(case['steps'][1]['data'])): {'constant': 0}}
-            document['defaults'] = {key: case[key] for key in ('params', 'layout', 'data', 'checks', 'limit', 'dtypes')
-                                    if key in case} | {'tier': 'full'}
+            # What is not merged stands in one place: where the case has its own, the default would not be read.
+            merged = {'params', 'dtypes', 'layout', 'data', 'checks', 'limit'}
+            own = {'name', 'note', 'shapes', 'steps', 'expect'}
+            document['defaults'] = {key: value for key, value in case.items() if key not in own}
+            document['cases'] = [{key: value for key, value in case.items() if key in own | merged}]
             self.assertEqual('', self.reader(document))
             self.assertTrue(self.schema.is_valid(document))
             words = {key for _, value in objects(self.schema.schema) for key in value.get('properties', ())}
@@ -201,8 +204,8 @@ def damages(about, document):
     yield 'a label with a slash', inside('shapes', 0, 'label', new='a/b')
     yield 'an empty list of shapes', inside('shapes', new=[])
     yield 'a sweep of rows', inside('sweep', 'rows', new=[1])
-    yield 'a sweep of nothing', inside('sweep', 'seed', new=[])
-    yield 'a sweep of one value', inside('sweep', 'seed', new=1)
+    yield 'a sweep of nothing', inside('sweep', 'tp', new=[])
+    yield 'a sweep of one value', inside('sweep', 'poison', new='nan')
     yield 'a type that there is not', inside('layout', new={}) | {'defaults': {'dtypes': {tensor['name']: 'f31'}}}
     yield 'a tensor that there is not', inside('layout', 'no', new={})
     yield 'a pad of one side', inside('layout', tensor['name'], 'pad', inner, new=[1])
