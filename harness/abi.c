@@ -90,38 +90,50 @@ static bool find_signature(const char *source, const char *kernel, char signatur
     return true;
 }
 
-/* The name of the last of the parameters in signature, which is cut off; "" where there is none. */
-static void last_parameter(char *signature, char name[64])
+/* The last of the parameters in signature, which is cut off there: its name ("" where there is none), and
+ * whether it is a pointer to local memory. */
+static bool last_parameter(char *signature, char name[64])
 {
-    size_t end = strlen(signature), n = 0;
-    while (end > 0 && !in_word(signature[end - 1]))
-        end--;
-    while (n < end && n < 63 && in_word(signature[end - n - 1]))
-        n++;
-    snprintf(name, 64, "%.*s", (int)n, signature + end - n);
     char *const comma = strrchr(signature, ',');
+    const char *const last = comma ? comma + 1 : signature;
+    size_t end = strlen(last), n = 0;
+    while (end > 0 && !in_word(last[end - 1]))
+        end--;
+    while (n < end && n < 63 && in_word(last[end - n - 1]))
+        n++;
+    snprintf(name, 64, "%.*s", (int)n, last + end - n);
+    const bool local = strncmp(last + strspn(last, " \n\t\\"), "local ", 6) == 0;
     *(comma ? comma : signature) = '\0';
+    return local;
 }
 
+/* The names that stand in the kernel alone. */
 struct scalars {
     char name[ET_SCALARS][64];
+    char local[64]; /* the pointer to local memory behind them; "": none */
 };
 
 static enum et_status read_scalars(const struct et_launch *launch, struct scalars *scalars,
                                    struct et_error *error)
 {
     const struct et_places built_in = {0};
-    char signature[SIGNATURE];
+    char signature[SIGNATURE], name[64] = "";
     struct et_text source = {0};
+    *scalars = (struct scalars){.local = ""};
     enum et_status status = et_source(&built_in, launch->file, &source, error);
     if (status == ET_OK && !find_signature(source.data, launch->kernel, signature))
         status = et_fail(error, ET_FAILED, "%s has no kernel %s", launch->file, launch->kernel);
+    if (status == ET_OK && last_parameter(signature, name)) {
+        memcpy(scalars->local, name, sizeof name);
+        last_parameter(signature, name);
+    }
     for (int k = launch->scalars - 1; status == ET_OK && k >= 0; k--) {
-        last_parameter(signature, scalars->name[k]);
-        if (!scalars->name[k][0])
+        memcpy(scalars->name[k], name, sizeof name);
+        if (!name[0])
             status = et_fail(error, ET_FAILED,
                              "kernel %s of %s has fewer arguments than the %d scalars it is given",
                              launch->kernel, launch->file, launch->scalars);
+        last_parameter(signature, name);
     }
     et_text_free(&source);
     return status;
@@ -204,6 +216,8 @@ static enum et_status say_launch(struct abi *abi, const struct et_launch *launch
     }
     for (int k = 0; k < launch->scalars; k++)
         say(abi, scalars.name[k], "ulong", meaning_of(abi, scalars.name[k]));
+    if (scalars.local[0])
+        say(abi, scalars.local, "local *", "local memory of a group");
     return ET_OK;
 }
 

@@ -24,7 +24,7 @@ def abi_of(text):
             kernels = here['kernels'][match[1]] = {'file': match[2], 'arguments': []}
         elif match := re.match(r'    (-cl-std.*)$', line):
             kernels['program'] = f'{kernels["file"]} {match[1]}'
-        elif match := re.match(r' {4,}(\d+)  (\w+) +(global const T \*|global T \*|global float \*|ulong) +(.+)$', line):
+        elif match := re.match(r' {4,}(\d+)  (\w+) +(global const T \*|global T \*|global float \*|local \*|ulong) +(.+)$', line):
             kernels['arguments'].append((int(match[1]), match[2], match[3], match[4]))
     return variants
 
