@@ -134,11 +134,18 @@ class TheSchema(Case):
             self.assertTrue(self.schema.is_valid(document))
             words = {key for _, value in objects(self.schema.schema) for key in value.get('properties', ())}
             words |= {'view_of', 'buffer', 'values', 'fill', 'nothing'}
-            asked = 0
+            names = {tensor['name'] for tensor in about['tensors']}
+            numbers = {param['name'] for param in about['params'] if param['type'] in ('int', 'real')}
+            places, asked = set(), 0
             for path, value in objects(document):
-                if 'variants' in path:
+                # Once each: what is merged stands in the defaults too, and tensors are alike.
+                place = tuple('tensor' if key in names else key for key in path if key not in ('defaults', 'cases', 0))
+                if 'variants' in path or (place in places and place):
                     continue
+                places.add(place)
                 others = words - set(value)
+                if 'limit' in path:
+                    others -= {param['name'] for param in about['params']} - numbers  # their type is looked at first
                 wrong = edited(document, path, {**value, **dict.fromkeys(others)}) if path else {
                     **document, **dict.fromkeys(others)}
                 unknown = ' '.join(error.message for error in leaves(self.schema.iter_errors(wrong))
@@ -149,7 +156,7 @@ class TheSchema(Case):
                     self.assertTrue(sentence, (path, word))
                     self.assertEqual(f"'{word}'" in unknown, bool(UNKNOWN.search(sentence)), (path, word, sentence))
                     asked += 1
-            self.assertGreater(asked, 1000)
+            self.assertGreater(asked, 500)
 
 
 def damages(about, document):
