@@ -95,15 +95,15 @@ void et_put_lines(struct et_text *text, const char *json, int columns)
 
 void et_put_wrapped(struct et_text *text, const char *value, int indent, int columns)
 {
+    const size_t most = columns > indent ? (size_t)(columns - indent) : 1;
     while (*value) {
-        const int most = columns - indent;
-        int n = (int)strlen(value);
-        for (int cut = n < most ? n : most; n > most && cut > 0; cut--)
-            if (value[cut] == ' ') {
-                n = cut;
-                break;
-            }
-        et_text_add(text, "%*s%.*s\n", indent, "", n, value);
+        /* As many whole words as fit, or one that does not. */
+        size_t n = strcspn(value, " ");
+        for (size_t word = n; value[word]; word += 1 + strcspn(value + word + 1, " "))
+            n = word <= most ? word : n;
+        if (strlen(value) <= most)
+            n = strlen(value);
+        et_text_add(text, "%*s%.*s\n", indent, "", (int)n, value);
         value += n;
         value += strspn(value, " ");
     }
