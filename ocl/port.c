@@ -329,10 +329,13 @@ static enum et_status set_arguments(const struct state *s, const struct launch *
         const cl_ulong scalar = launch->plan.scalar[k];
         status = set_argument(&s->session->cl, launch->kernel, &at, sizeof scalar, &scalar, error);
     }
+    if (launch->plan.local_bytes > 0 && status == ET_OK)
+        status = set_argument(&s->session->cl, launch->kernel, &at, launch->plan.local_bytes, NULL, error);
     return status;
 }
 
-/* How many items the device and the built kernel allow, and whether its local memory fits. */
+/* How many items the device and the built kernel allow, and whether its local memory, that of its arguments
+ * included, fits. */
 static enum et_status ask_kernel(const struct state *s, struct launch *launch, struct et_error *error)
 {
     const struct et_session *session = s->session;
@@ -387,9 +390,9 @@ static enum et_status make_launch(struct state *s, int i, struct launch *launch,
     session->cl.kernel = launch->plan.kernel;
     session->cl.options = options;
     if (status == ET_OK)
-        status = ask_kernel(s, launch, error);
-    if (status == ET_OK)
         status = set_arguments(s, launch, i, error);
+    if (status == ET_OK)
+        status = ask_kernel(s, launch, error);
     session->cl.kernel = session->cl.options = NULL;
     et_free(options);
     return status;

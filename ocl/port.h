@@ -5,8 +5,8 @@
  *
  * Kernel arguments: for each tensor in table order a pointer, the place of its first element and its strides
  * but the innermost, which is 1; with scratch, a pointer to floats and the place of the first; then the
- * scalars. Places and strides count elements. All but pointers are ulong. Options: -D NAME_DTYPE=f32 for each
- * tensor, then the plan's own.
+ * scalars; with local_bytes, a pointer to local memory. Places and strides count elements. All but pointers
+ * are ulong. Options: -D NAME_DTYPE=f32 for each tensor, then the plan's own.
  */
 #ifndef ET_OCL_PORT_H
 #define ET_OCL_PORT_H
@@ -22,6 +22,7 @@ struct et_launch {
     size_t items; /* of a group, in its first dimension, at most: with any fewer the group does the same */
     uint64_t scalar[ET_SCALARS];
     int scalars;
+    size_t local_bytes; /* what the last argument, a pointer to local memory, points to; 0: there is none */
 };
 
 struct et_ocl_variant {
@@ -61,6 +62,9 @@ enum et_status et_fits_global(const struct et_device *device, const char *name, 
 extern const struct et_ocl_variant et_ocl_gqa_av_per_head, et_ocl_gqa_av_gqa, et_ocl_gqa_av_gqa_tile2,
     et_ocl_gqa_av_gqa_split, et_ocl_gqa_av_tiled, et_ocl_gqa_av_auto;
 
+extern const struct et_ocl_variant et_ocl_gdn_postconv_per_token_head, et_ocl_gdn_postconv_chunked,
+    et_ocl_gdn_postconv_chunked_gates, et_ocl_gdn_postconv_row, et_ocl_gdn_postconv_wave;
+
 /* Values of auto's knob `override`, as in pytorch/executorch#21063 and #21064. */
 enum et_gqa_av_override {
     ET_GQA_AV_AUTO = -1,
@@ -76,5 +80,17 @@ enum et_gqa_av_override {
  * same case would be another order.
  */
 const struct et_ocl_variant *et_gqa_av_dispatch(const struct et_problem *problem, int64_t override);
+
+/* The decompositions of gdn_postconv into items of one thread each. */
+enum et_gdn_postconv_split { ET_GDN_PER_TOKEN_HEAD, ET_GDN_CHUNKED, ET_GDN_CHUNKED_GATES };
+
+struct et_gdn_postconv_work {
+    int64_t slots;   /* items of one token */
+    int64_t longest; /* most elements that an item goes through one after the other: 4 k_head_dim where it
+                        sums and scales a q and a k, else what it copies */
+};
+
+struct et_gdn_postconv_work et_gdn_postconv_work(const struct et_gdn_postconv *params,
+                                                 enum et_gdn_postconv_split split);
 
 #endif
