@@ -62,6 +62,9 @@ struct et_subject {
 
 struct et_subject et_subject_of(const struct et_judge_input *input, int t);
 
+/* `noise` and `gain` apply: the data are independent and the operator predicts a variance. */
+bool et_has_statistics(const struct et_subject *s);
+
 /* What is predicted of one element of a sampled unit. */
 struct et_predicted {
     double ref;

@@ -69,6 +69,11 @@ struct et_subject et_subject_of(const struct et_judge_input *input, int t)
     };
 }
 
+bool et_has_statistics(const struct et_subject *s)
+{
+    return s->regime == ET_INDEPENDENT && !s->problem->op->bound_only;
+}
+
 struct et_predicted et_predict(const struct et_subject *s, const struct et_unit *unit, int64_t u, int64_t k)
 {
     const struct et_truth *truth = s->truth;
@@ -80,11 +85,16 @@ struct et_predicted et_predict(const struct et_subject *s, const struct et_unit 
         bound = fmin(bound, 6 * sqrt(spread->variance) + spread->bias);
     else if (s->regime == ET_RECORDED)
         bound = fmin(bound, spread->likely + spread->bias);
-    bound += 3 * 0x1p-24 * fabs(p.ref);
-    const double store = et_half_ulp(s->problem->tensor[s->t].dtype, fabs(p.ref) + bound);
-    p.tolerance = bound + store;
-    p.variance =
-        spread->variance + spread->bias * spread->bias + store * store / 3 + 3 * 0x1p-48 * p.ref * p.ref;
+    const enum et_dtype dtype = s->problem->tensor[s->t].dtype;
+    const bool whole = s->problem->op->bound_only;
+    const double last = whole ? 0 : 3 * 0x1p-24 * fabs(p.ref);
+    const double store = et_half_ulp(dtype, fabs(p.ref) + bound + last);
+    p.variance = spread->variance + spread->bias * spread->bias + store * store / 3 + last * last / 3;
+    p.tolerance = bound + last + store;
+    if (whole && spread->worst == 0) { /* the value rounded once, and no other */
+        p.ref = (double)et_widen(dtype, et_narrow(dtype, p.ref));
+        p.tolerance = 0;
+    }
     return p;
 }
 
@@ -329,14 +339,14 @@ static void judge_values(const struct subject *s, const char *prefix, struct et_
     const double derived = sums.ref2 > 0 ? 4 * sums.variance / sums.ref2 : 0;
     judgement->headroom = fmax(judgement->headroom, sums.bound.worst);
     judgement->nmse_derived = fmax(judgement->nmse_derived, derived);
-    judgement->noise_mean = fmax(judgement->noise_mean, mean_energy(&sums));
-
-    const bool iid = s->of.regime == ET_INDEPENDENT;
+    const bool statistics = et_has_statistics(&s->of);
+    if (statistics)
+        judgement->noise_mean = fmax(judgement->noise_mean, mean_energy(&sums));
     report(judgement, ET_CHECK_NMSE, checks->nmse >= 0, nmse_finding(s, &sums, derived), prefix);
     report(judgement, ET_CHECK_BOUND, checks->bound >= 0, bound_finding(s, &sums), prefix);
-    report(judgement, ET_CHECK_NOISE, checks->noise >= 0 && iid, noise_finding(s, &sums), prefix);
-    report(judgement, ET_CHECK_GAIN, checks->gain >= 0 && iid && sums.gain_rows > 0, gain_finding(s, &sums),
-           prefix);
+    report(judgement, ET_CHECK_NOISE, checks->noise >= 0 && statistics, noise_finding(s, &sums), prefix);
+    report(judgement, ET_CHECK_GAIN, checks->gain >= 0 && statistics && sums.gain_rows > 0,
+           gain_finding(s, &sums), prefix);
     report(judgement, ET_CHECK_ALLCLOSE, checks->allclose,
            et_tally_finding(&sums.allclose, sums.allclose.worst, 1, "elements"), prefix);
 }

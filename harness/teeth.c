@@ -92,7 +92,7 @@ static void size_up(const struct et_subject *s, const struct total *total, const
                     double size[ET_TOOTH_CHECKS])
 {
     const struct et_checks *checks = s->checks;
-    const bool iid = s->regime == ET_INDEPENDENT;
+    const bool statistics = et_has_statistics(s);
     for (int i = 0; i < ET_TOOTH_CHECKS; i++)
         size[i] = (double)NAN;
     if (checks->nmse >= 0)
@@ -101,9 +101,9 @@ static void size_up(const struct et_subject *s, const struct total *total, const
         size[NMSE] = et_ratio(damage->err2, 0);
     if (checks->bound >= 0)
         size[BOUND] = et_ratio(damage->bound, checks->bound);
-    if (checks->noise >= 0 && iid && damage->noisy)
+    if (checks->noise >= 0 && statistics && damage->noisy)
         size[NOISE] = et_ratio(damage->noise, checks->noise);
-    if (checks->gain >= 0 && iid && total->weight > 0)
+    if (checks->gain >= 0 && statistics && total->weight > 0)
         size[GAIN] = et_ratio(damage->pull / sqrt(total->weight), checks->gain);
     if (checks->allclose)
         size[ALLCLOSE] = damage->part;
@@ -205,10 +205,35 @@ static void find_blind(struct et_teeth *teeth, bool random)
     }
 }
 
+static void bite(const struct et_subject *s, const struct total *total, struct et_teeth *teeth)
+{
+    const struct et_lie *lies = s->problem->op->lies;
+    double size[ET_TOOTH_CHECKS];
+    for (int k = 0; k < s->truth->lie_count; k++)
+        if (in_one_row(s, total, k, size))
+            add_tooth(teeth, lies[k].name, lies[k].whole, size);
+    everywhere(s, total, SCALE, size);
+    add_tooth(teeth, "scale", false, size);
+    everywhere(s, total, ZEROS, size);
+    add_tooth(teeth, "zeros", true, size);
+    everywhere(s, total, MEAN, size);
+    if (total->count > 1) /* one element is its own mean */
+        add_tooth(teeth, "mean", true, size);
+}
+
+static bool has_several_outputs(const struct et_operator *op)
+{
+    int outputs = 0;
+    for (int t = 0; op->tensors[t].name; t++)
+        outputs += op->tensors[t].role == ET_OUTPUT;
+    return outputs > 1;
+}
+
+/* Each output has to be told from wrong ones by itself: none vouches for another. */
 void et_teeth_of(const struct et_judge_input *input, struct et_teeth *teeth)
 {
     const struct et_operator *op = input->c->op;
-    bool open = false, random = false;
+    const bool several = has_several_outputs(op);
     *teeth = (struct et_teeth){0};
     for (int t = 0; op->tensors[t].name; t++) {
         const struct et_subject s = et_subject_of(input, t);
@@ -217,21 +242,17 @@ void et_teeth_of(const struct et_judge_input *input, struct et_teeth *teeth)
         const struct total total = total_of(&s);
         if (total.count == 0)
             continue;
-        double size[ET_TOOTH_CHECKS];
-        for (int k = 0; k < s.truth->lie_count; k++)
-            if (in_one_row(&s, &total, k, size))
-                add_tooth(teeth, op->lies[k].name, op->lies[k].whole, size);
-        everywhere(&s, &total, SCALE, size);
-        add_tooth(teeth, "scale", false, size);
-        everywhere(&s, &total, ZEROS, size);
-        add_tooth(teeth, "zeros", true, size);
-        everywhere(&s, &total, MEAN, size);
-        add_tooth(teeth, "mean", true, size);
-        open = open || !total.only;
-        random = s.regime == ET_INDEPENDENT;
+        struct et_teeth own = {0};
+        bite(&s, &total, &own);
+        for (int i = 0; i < own.count; i++)
+            add_tooth(teeth, own.at[i].name, own.at[i].whole, own.at[i].size);
+        if (total.only || teeth->blind[0])
+            continue;
+        find_blind(&own, s.regime == ET_INDEPENDENT);
+        if (own.blind[0])
+            snprintf(teeth->blind, sizeof teeth->blind, "%s%s%s", several ? op->tensors[t].name : "",
+                     several ? ": " : "", own.blind);
     }
-    if (open)
-        find_blind(teeth, random);
 }
 
 bool et_judged_by_bytes(const struct et_judgement *judgement)

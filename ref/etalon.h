@@ -213,8 +213,14 @@ struct et_operator {
     const struct et_field *params; /* ends with a NULL name */
     size_t params_bytes;
     const struct et_tensor_spec *tensors; /* ends with a NULL name */
-    unsigned exact_fills;                 /* bit 1 << et_fill_kind: those of the exact family that it has */
-    const struct et_lie *lies;            /* at most ET_LIES; ends with a NULL name */
+    /*
+     * Its spread is all of the tolerance but the store: the judge adds no roundings of its own, a spread of 0
+     * asks for the value rounded once, and `noise` and `gain`, which need a variance of every rounding, are
+     * not run. False: they are.
+     */
+    bool bound_only;
+    unsigned exact_fills;      /* bit 1 << et_fill_kind: those of the exact family that it has */
+    const struct et_lie *lies; /* at most ET_LIES; ends with a NULL name */
 
     /*
      * Validates params and sets rank and size of every tensor (dtype is the caller's; strides are packed
