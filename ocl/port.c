@@ -138,54 +138,62 @@ static struct region region(const struct state *s, int b, int i, int repeat, int
     return middle;
 }
 
-/* The bytes that elements [at, at + n) of the region hold: its own data, or made in s->expected. */
-static const unsigned char *content(const struct state *s, const struct buffer *buffer,
-                                    const struct region *region, size_t at, size_t n)
+/* Elements of a buffer. */
+struct span {
+    size_t at, n;
+};
+
+/* Those of [at, at + n) that lie in the region. */
+static struct span overlap(const struct region *region, size_t at, size_t n)
 {
-    if (region->content == DATA)
-        return region->data + at * buffer->element;
-    const struct et_stream stream = et_stream(0, buffer->name);
-    for (size_t k = 0; k < n; k++) {
-        const uint32_t bits = region->content == POISON
-                                  ? region->poison
-                                  : et_nan(buffer->dtype, et_word(&stream, region->first + at + k, 0));
-        et_store(buffer->dtype, s->expected, (int64_t)k, bits);
-    }
-    return s->expected;
+    const size_t last = region->first + region->count, end = at + n < last ? at + n : last;
+    const size_t from = at > region->first ? at : region->first;
+    return (struct span){.at = from, .n = end > from ? end - from : 0};
 }
 
-static size_t chunk(const struct buffer *buffer, const struct region *region, size_t at)
+/* What they hold before a launch. */
+static void make(const struct buffer *buffer, const struct region *region, struct span span, void *dst)
 {
-    const size_t most = CHUNK_BYTES / buffer->element, left = region->count - at;
+    if (region->content == DATA) {
+        memcpy(dst, region->data + (span.at - region->first) * buffer->element, span.n * buffer->element);
+        return;
+    }
+    const struct et_stream stream = et_stream(0, buffer->name);
+    for (size_t k = 0; k < span.n; k++) {
+        const uint32_t bits = region->content == POISON
+                                  ? region->poison
+                                  : et_nan(buffer->dtype, et_word(&stream, span.at + k, 0));
+        et_store(buffer->dtype, dst, (int64_t)k, bits);
+    }
+}
+
+/* Elements from `at` on that are moved together: every call costs tens of microseconds on some devices. */
+static size_t chunk(const struct buffer *buffer, size_t at)
+{
+    const size_t most = CHUNK_BYTES / buffer->element, left = buffer->total - at;
     return left < most ? left : most;
 }
 
-static enum et_status write_region(const struct state *s, const struct buffer *buffer,
-                                   const struct region *region, struct et_error *error)
+static enum et_status write_buffer(const struct state *s, int b, int i, int repeat, struct et_error *error)
 {
     const struct et_cl *cl = &s->session->cl;
+    const struct buffer *buffer = &s->buffer[b];
     enum et_status status = ET_OK;
-    for (size_t at = 0, n; at < region->count && status == ET_OK; at += n) {
-        n = chunk(buffer, region, at);
+    for (size_t at = 0, n; at < buffer->total && status == ET_OK; at += n) {
+        n = chunk(buffer, at);
+        for (int part = 0; part < REGIONS; part++) {
+            const struct region r = region(s, b, i, repeat, part);
+            const struct span span = overlap(&r, at, n);
+            if (span.n > 0)
+                make(buffer, &r, span, s->expected + (span.at - at) * buffer->element);
+        }
         status =
             et_cl_done(cl, "clEnqueueWriteBuffer",
-                       cl->clEnqueueWriteBuffer(s->session->queue, buffer->mem, CL_TRUE,
-                                                (region->first + at) * buffer->element, n * buffer->element,
-                                                content(s, buffer, region, at, n), 0, NULL, NULL),
+                       cl->clEnqueueWriteBuffer(s->session->queue, buffer->mem, CL_TRUE, at * buffer->element,
+                                                n * buffer->element, s->expected, 0, NULL, NULL),
                        error);
     }
     return status;
-}
-
-static enum et_status read_elements(const struct state *s, const struct buffer *buffer, size_t first,
-                                    size_t n, void *dst, struct et_error *error)
-{
-    const struct et_cl *cl = &s->session->cl;
-    return et_cl_done(cl, "clEnqueueReadBuffer",
-                      cl->clEnqueueReadBuffer(s->session->queue, buffer->mem, CL_TRUE,
-                                              first * buffer->element, n * buffer->element, dst, 0, NULL,
-                                              NULL),
-                      error);
 }
 
 /* An element that is not what it was. */
@@ -195,26 +203,18 @@ struct change {
     uint32_t was, is;
 };
 
-static enum et_status compare_region(const struct state *s, const struct buffer *buffer,
-                                     const struct region *region, struct change *change,
-                                     struct et_error *error)
+static struct change compare(const struct state *s, const struct buffer *buffer, const struct region *region,
+                             struct span span, const unsigned char *found)
 {
-    *change = (struct change){0};
-    for (size_t at = 0, n; at < region->count && !change->any; at += n) {
-        n = chunk(buffer, region, at);
-        const enum et_status status = read_elements(s, buffer, region->first + at, n, s->found, error);
-        if (status != ET_OK)
-            return status;
-        const unsigned char *expected = content(s, buffer, region, at, n);
-        if (memcmp(expected, s->found, n * buffer->element) == 0)
-            continue;
-        size_t k = 0;
-        while (memcmp(expected + k * buffer->element, s->found + k * buffer->element, buffer->element) == 0)
-            k++;
-        *change = (struct change){true, at + k, et_load(buffer->dtype, expected, (int64_t)k),
-                                  et_load(buffer->dtype, s->found, (int64_t)k)};
-    }
-    return ET_OK;
+    const unsigned char *expected = s->expected;
+    make(buffer, region, span, s->expected);
+    if (memcmp(expected, found, span.n * buffer->element) == 0)
+        return (struct change){0};
+    size_t k = 0;
+    while (memcmp(expected + k * buffer->element, found + k * buffer->element, buffer->element) == 0)
+        k++;
+    return (struct change){true, span.at - region->first + k, et_load(buffer->dtype, expected, (int64_t)k),
+                           et_load(buffer->dtype, found, (int64_t)k)};
 }
 
 /* What a step brought to light. */
@@ -254,43 +254,70 @@ static void say_place(const struct et_tensor *t, int64_t at, char *dst, size_t b
         snprintf(dst + used, bytes - used, ")");
 }
 
-static enum et_status check_guards(const struct state *s, int b, int i, struct et_facts *facts,
-                                   struct et_error *error)
+static void say_guard(const struct buffer *buffer, const struct region *guard, int part,
+                      const struct change *change, struct et_facts *facts)
 {
-    static const int parts[] = {BEFORE, AFTER};
-    const struct buffer *buffer = &s->buffer[b];
-    for (int k = 0; k < 2; k++) {
-        const struct region guard = region(s, b, i, 0, parts[k]);
-        struct change change;
-        const enum et_status status = compare_region(s, buffer, &guard, &change, error);
-        if (status != ET_OK)
-            return status;
-        if (!change.any || facts->guards[0] != '\0')
-            continue;
-        char values[100];
-        say_values(buffer, &change, values, sizeof values);
-        const size_t distance = parts[k] == BEFORE ? guard.count - change.at : change.at + 1;
-        snprintf(facts->guards, sizeof facts->guards, "%s: element %zu %s %s", buffer->name, distance,
-                 parts[k] == BEFORE ? "before its start" : "past its end", values);
-    }
-    return ET_OK;
+    char values[100];
+    say_values(buffer, change, values, sizeof values);
+    snprintf(facts->guards, sizeof facts->guards, "%s: element %zu %s %s", buffer->name,
+             part == BEFORE ? guard->count - change->at : change->at + 1,
+             part == BEFORE ? "before its start" : "past its end", values);
 }
 
-static enum et_status check_input(const struct state *s, int b, int i, int repeat, struct et_facts *facts,
-                                  struct et_error *error)
+static void say_input(const struct state *s, int b, int i, const struct change *change,
+                      struct et_facts *facts)
 {
     const struct buffer *buffer = &s->buffer[b];
-    const struct region data = region(s, b, i, repeat, MIDDLE);
-    struct change change;
-    const enum et_status status = compare_region(s, buffer, &data, &change, error);
-    if (status != ET_OK || !change.any || facts->inputs_kept[0] != '\0')
-        return status;
     char values[100], place[120];
-    say_values(buffer, &change, values, sizeof values);
-    say_place(&s->problems[i].tensor[b], (int64_t)change.at, place, sizeof place);
-    snprintf(facts->inputs_kept, sizeof facts->inputs_kept, "%s: element %zu%s %s", buffer->name, change.at,
+    say_values(buffer, change, values, sizeof values);
+    say_place(&s->problems[i].tensor[b], (int64_t)change->at, place, sizeof place);
+    snprintf(facts->inputs_kept, sizeof facts->inputs_kept, "%s: element %zu%s %s", buffer->name, change->at,
              place, values);
-    return ET_OK;
+}
+
+/* Elements at `found` of a part that no kernel may write. */
+static void check(const struct state *s, int b, int i, int part, const struct region *region,
+                  struct span span, const unsigned char *found, struct et_facts *facts)
+{
+    const char *said = part == MIDDLE ? facts->inputs_kept : facts->guards;
+    const struct change change = compare(s, &s->buffer[b], region, span, found);
+    if (!change.any || said[0] != '\0')
+        return;
+    if (part == MIDDLE)
+        say_input(s, b, i, &change, facts);
+    else
+        say_guard(&s->buffer[b], region, part, &change, facts);
+}
+
+/* Copies an output's data to out, NULL: to nowhere, and looks at all that no kernel may write. */
+static enum et_status read_buffer(const struct state *s, int b, int i, int repeat, unsigned char *out,
+                                  struct et_facts *facts, struct et_error *error)
+{
+    const struct et_cl *cl = &s->session->cl;
+    const struct buffer *buffer = &s->buffer[b];
+    const bool input = role(s, b) == ET_INPUT;
+    enum et_status status = ET_OK;
+    const bool needed = input || out || facts->guarded;
+    for (size_t at = 0, n; needed && at < buffer->total && status == ET_OK; at += n) {
+        n = chunk(buffer, at);
+        status =
+            et_cl_done(cl, "clEnqueueReadBuffer",
+                       cl->clEnqueueReadBuffer(s->session->queue, buffer->mem, CL_TRUE, at * buffer->element,
+                                               n * buffer->element, s->found, 0, NULL, NULL),
+                       error);
+        for (int part = 0; part < REGIONS && status == ET_OK; part++) {
+            const struct region r = region(s, b, i, repeat, part);
+            const struct span span = overlap(&r, at, n);
+            const unsigned char *found = s->found + (span.at - at) * buffer->element;
+            if (span.n == 0)
+                continue;
+            if (part == MIDDLE && out)
+                memcpy(out + (span.at - r.first) * buffer->element, found, span.n * buffer->element);
+            if (part == MIDDLE ? input : facts->guarded)
+                check(s, b, i, part, &r, span, found, facts);
+        }
+    }
+    return status;
 }
 
 /* Kernels. */
@@ -512,17 +539,6 @@ enum et_status et_ocl_prepare(struct et_session *session, const struct et_varian
     return allocate(s, steps, claims, error) ? prepare(s, error) : ET_FAILED;
 }
 
-static enum et_status write_buffers(const struct state *s, int i, int repeat, struct et_error *error)
-{
-    enum et_status status = ET_OK;
-    for (int b = 0; b < buffers(s); b++)
-        for (int part = 0; part < REGIONS && status == ET_OK; part++) {
-            const struct region r = region(s, b, i, repeat, part);
-            status = write_region(s, &s->buffer[b], &r, error);
-        }
-    return status;
-}
-
 static enum et_status launch_all(struct state *s, int i, struct et_facts *facts, struct et_error *error)
 {
     const struct step *step = &s->steps[i];
@@ -540,13 +556,8 @@ static enum et_status read_buffers(const struct state *s, int i, int repeat, voi
 {
     enum et_status status = ET_OK;
     for (int b = 0; b < buffers(s) && status == ET_OK; b++) {
-        if (facts->guarded)
-            status = check_guards(s, b, i, facts, error);
-        const bool wanted = b < s->tensors && out[b] && s->problems[i].tensor[b].bytes > 0;
-        if (status == ET_OK && role(s, b) == ET_INPUT)
-            status = check_input(s, b, i, repeat, facts, error);
-        else if (status == ET_OK && wanted)
-            status = read_elements(s, &s->buffer[b], s->buffer[b].guard, data_count(s, b, i), out[b], error);
+        const bool wanted = b < s->tensors && role(s, b) == ET_OUTPUT && s->problems[i].tensor[b].bytes > 0;
+        status = read_buffer(s, b, i, repeat, wanted ? out[b] : NULL, facts, error);
     }
     return status;
 }
@@ -556,7 +567,9 @@ enum et_status et_ocl_step(void *state, int i, int repeat, void *const *out, str
 {
     struct state *s = state;
     *facts = (struct et_facts){.guarded = s->session->guards};
-    enum et_status status = write_buffers(s, i, repeat, error);
+    enum et_status status = ET_OK;
+    for (int b = 0; b < buffers(s) && status == ET_OK; b++)
+        status = write_buffer(s, b, i, repeat, error);
     if (status == ET_OK)
         status = launch_all(s, i, facts, error);
     if (status == ET_OK)
