@@ -715,6 +715,9 @@ static enum et_status read_step(const struct et_json *json, const cJSON *node, c
     for (int t = 0; names[t] && status == ET_OK; t++)
         status = read_tensor(json, et_json_get(tensors, names[t]), &op->tensors[t], &step->problem.tensor[t],
                              error);
+    /* again, now that it can see the types */
+    if (status == ET_OK && op->shape(step->params, step->problem.tensor, &why) != ET_OK)
+        status = et_json_fail(json, tensors, error, "%s", why.text);
     return status;
 }
 

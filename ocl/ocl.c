@@ -10,6 +10,11 @@ static const struct et_variant *const variants[] = {
     &et_ocl_gqa_av_gqa_split.variant,
     &et_ocl_gqa_av_tiled.variant,
     &et_ocl_gqa_av_auto.variant,
+    &et_ocl_gdn_postconv_per_token_head.variant,
+    &et_ocl_gdn_postconv_chunked.variant,
+    &et_ocl_gdn_postconv_chunked_gates.variant,
+    &et_ocl_gdn_postconv_row.variant,
+    &et_ocl_gdn_postconv_wave.variant,
     NULL,
 };
 

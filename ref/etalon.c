@@ -6,9 +6,9 @@
 #include <stdio.h>
 #include <string.h>
 
-extern const struct et_operator et_gqa_av_operator;
+extern const struct et_operator et_gqa_av_operator, et_gdn_postconv_operator;
 
-const struct et_operator *const et_operators[] = {&et_gqa_av_operator, NULL};
+const struct et_operator *const et_operators[] = {&et_gqa_av_operator, &et_gdn_postconv_operator, NULL};
 
 enum et_status et_fail(struct et_error *error, enum et_status status, const char *format, ...)
 {

@@ -297,4 +297,12 @@ struct et_gqa_av {
     int64_t q_heads, kv_heads, head_dim, query_length, context, capacity;
 };
 
+/* Gated-delta-net post-convolution glue. Source: vllm.cpp kGdnPostConv, vLLM fused_post_conv_prep. See
+ * gdn_postconv.c. */
+struct et_gdn_postconv {
+    int64_t tokens, k_heads, v_heads, k_head_dim, v_head_dim;
+    double eps;
+    int64_t scale_q;
+};
+
 #endif

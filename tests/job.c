@@ -695,6 +695,36 @@ START_TEST(a_malformed_description_is_one_sentence)
 }
 END_TEST
 
+/* Params of all kinds, names with capitals, ranks 1 to 3; and types that do not go together. */
+START_TEST(a_job_of_another_operator_reads_back_and_its_types_are_checked)
+{
+    const struct et_gdn_postconv params = {2, 1, 3, 5, 4, 1e-6, 1};
+    struct fixture f = {.c = {.op = et_operator_named("gdn_postconv"), .file = "case.json", .step_count = 1}};
+    struct et_job job;
+    struct et_error error = {.text = ""};
+    char text[4000], mixed[4000];
+    f.c.steps = f.steps;
+    memcpy(f.steps[0].params, &params, sizeof params);
+    write_job(&f.c, "a", &job);
+    const uint32_t A_log = et_load(ET_F32, job.steps[0].problem.tensor[3].data, 2);
+    et_job_free(&job);
+    ck_assert_msg(et_job_read("a", &job, &error) == ET_OK, "%s", error.text);
+    ck_assert_mem_eq(job.steps[0].params, &params, sizeof params);
+    ck_assert_int_eq(et_load(ET_F32, job.steps[0].problem.tensor[3].data, 2), A_log);
+    et_job_free(&job);
+    read_text("a/job.json", text, sizeof text);
+    const char *const from = "\"k\": {\"role\": \"output\", \"dtype\": \"f32\"";
+    const char *at = strstr(text, from);
+    ck_assert_ptr_nonnull(at);
+    snprintf(mixed, sizeof mixed, "%.*s\"k\": {\"role\": \"output\", \"dtype\": \"f16\"%s", (int)(at - text),
+             text, at + strlen(from));
+    replace_text("a/job.json", mixed);
+    ck_assert_int_eq(et_job_read("a", &job, &error), ET_INVALID);
+    ck_assert_msg(strstr(error.text, "q, k and v are f32, f16 and f32, must be of one type"), "%s",
+                  error.text);
+}
+END_TEST
+
 START_TEST(strides_whose_products_wrap_are_beyond_the_buffer)
 {
     /* 65534 * 2^52 = 2^68 - 2^53, which is -2^53 modulo 2^64: before the buffer's end, if it wrapped. */
@@ -857,6 +887,7 @@ Suite *et_suite(void)
     tcase_add_test(tests, a_shape_that_is_refused_writes_no_job);
     tcase_add_test(tests, a_description_is_this_text);
     tcase_add_loop_test(tests, a_malformed_description_is_one_sentence, 0, sizeof damages / sizeof *damages);
+    tcase_add_test(tests, a_job_of_another_operator_reads_back_and_its_types_are_checked);
     tcase_add_test(tests, strides_whose_products_wrap_are_beyond_the_buffer);
     tcase_add_test(tests, a_job_without_its_files_is_refused);
     tcase_add_test(tests, outputs_come_back_as_whole_buffers);

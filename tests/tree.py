@@ -21,7 +21,9 @@ class Tree(unittest.TestCase):
         operators = re.findall(r"^(\w+)", listing, re.M)
         self.assertTrue(operators)
         for op in operators:
-            variants = re.findall(r"^  (\w+)", listing.split(op, 1)[1], re.M)
+            lines = re.search(rf"^{op} .*\n((?:  .*\n)*)", listing, re.M).group(1)
+            variants = re.findall(r"^  (\w+)", lines, re.M)
+            self.assertTrue(variants, op)
             for place in ("ref/{}.c", "ocl/{}.c", "ocl/{}.cl", "docs/operators/{}.md", "cases/regressions/{}.json",
                           "tests/{}.c", "tests/ocl_{}.c"):
                 self.assertTrue((ROOT / place.format(op)).is_file(), place.format(op))
