@@ -4,6 +4,7 @@
 usage: mutate.py ETALON [unittest argument ...]        exits 77 where there is no PoCL device
 """
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -53,6 +54,16 @@ class Mutate(unittest.TestCase):
         self.assertGreaterEqual(len(verdict) - len(honest), 15)
         self.assertRegex(done.stdout, r'\| tail-elsewhere +(\| +\. ){6}\| +\d+ ')  # only the replay can see it
         self.assertIn(f'{len(verdict) - len(honest)} of {len(verdict) - len(honest) + 1} mutants killed', done.stdout)
+
+    def test_kills_all_of_every_other_operator(self):
+        others = [path.name for path in (ROOT / 'tools/mutants').iterdir() if path.name != 'gqa_av']
+        self.assertTrue(others)
+        for operator in others:
+            done = mutate('--operator', operator)
+            self.assertEqual(0, done.returncode, done.stdout + done.stderr)
+            killed, of = re.search(r'(\d+) of (\d+) mutants killed, by nmse alone', done.stdout).groups()
+            self.assertEqual(killed, of)
+            self.assertGreaterEqual(int(of), 20)
 
     def test_passes_where_all_is_as_it_must_be(self):
         done = mutate(*QUICK, 'tail-*', 'honest-serial')
