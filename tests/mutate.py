@@ -23,7 +23,7 @@ def mutate(*args):
     return subprocess.run([ETALON, 'mutate', *map(str, args)], capture_output=True, text=True)
 
 
-class Mutate(unittest.TestCase):
+class Folder(unittest.TestCase):
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
@@ -36,6 +36,8 @@ class Mutate(unittest.TestCase):
     def quick(self, *args):
         return mutate('--mutants', self.folder, *QUICK, *args)
 
+
+class AllMutants(Folder):
     def test_kills_all_and_flags_no_honest_one(self):
         for path in (ROOT / 'tools/mutants/gqa_av').iterdir():
             shutil.copy(path, self.folder / 'gqa_av')
@@ -65,6 +67,8 @@ class Mutate(unittest.TestCase):
             self.assertEqual(killed, of)
             self.assertGreaterEqual(int(of), 20)
 
+
+class Mutate(Folder):
     def test_passes_where_all_is_as_it_must_be(self):
         done = mutate(*QUICK, 'tail-*', 'honest-serial')
         self.assertEqual(0, done.returncode, done.stdout + done.stderr)
