@@ -1,6 +1,5 @@
 #define _POSIX_C_SOURCE 200809L /* strnlen */
 
-#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -443,33 +442,15 @@ enum et_status et_json_parse_line(const char *file, int line, const char *text, 
     return status;
 }
 
-static enum et_status read_stream(FILE *stream, const char *path, struct et_text *text,
-                                  struct et_error *error)
-{
-    char block[1 << 14];
-    size_t n = 0;
-    while (text->length <= FILE_BYTES && (n = fread(block, 1, sizeof block, stream)) > 0)
-        et_text_bytes(text, block, n);
-    if (ferror(stream))
-        return et_fail(error, ET_INVALID, "%s: cannot be read: %s", path, strerror(errno));
-    if (text->failed)
-        return et_fail(error, ET_FAILED, "%s: no memory for its text", path);
-    return ET_OK;
-}
-
 enum et_status et_json_read(const char *path, struct et_json *json, struct et_error *error)
 {
-    *json = (struct et_json){0};
-    FILE *stream = fopen(path, "rb");
-    if (!stream)
-        return et_fail(error, ET_INVALID, "%s: cannot be read: %s", path, strerror(errno));
     struct et_text text = {0};
-    enum et_status status = read_stream(stream, path, &text, error);
-    fclose(stream);
+    *json = (struct et_json){0};
+    enum et_status status = et_text_file(&text, path, FILE_BYTES, error);
     if (status == ET_OK)
         status = et_json_parse(path, text.data ? text.data : "", text.length, json, error);
     et_text_free(&text);
-    return status;
+    return status == ET_LACKING ? ET_INVALID : status;
 }
 
 void et_json_free(struct et_json *json)

@@ -1,31 +1,17 @@
-#define _POSIX_C_SOURCE 200809L
-
 #include "known.h"
 
-#include <errno.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "case.h"
 
+enum { FILE_BYTES = 1 << 26 };
+
 static enum et_status slurp(const char *path, struct et_text *text, struct et_error *error)
 {
-    FILE *file = fopen(path, "r");
-    if (!file)
-        return et_fail(error, ET_INVALID, "%s: %s", path, strerror(errno));
-    char block[4096];
-    size_t n;
-    while ((n = fread(block, 1, sizeof block, file)) > 0)
-        et_text_bytes(text, block, n);
-    const bool broken = ferror(file) != 0;
-    fclose(file);
-    if (broken)
-        return et_fail(error, ET_INVALID, "%s: cannot be read", path);
-    if (text->failed)
-        return et_fail(error, ET_FAILED, "out of memory for %s", path);
-    if (text->data && strlen(text->data) != text->length)
+    const enum et_status status = et_text_file(text, path, FILE_BYTES, error);
+    if (status == ET_OK && text->data && strlen(text->data) != text->length)
         return et_fail(error, ET_INVALID, "%s: holds a NUL byte", path);
-    return ET_OK;
+    return status == ET_LACKING ? ET_INVALID : status;
 }
 
 static enum et_status add_line(const char *path, int number, char *line, struct et_known *known,

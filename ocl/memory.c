@@ -1,5 +1,6 @@
 #include "memory.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -117,4 +118,33 @@ void et_text_free(struct et_text *text)
 {
     et_free(text->data);
     *text = (struct et_text){0};
+}
+
+/* The errno that ended the reading, or 0. */
+static int add_stream(struct et_text *text, FILE *file, size_t most)
+{
+    const size_t before = text->length;
+    char block[1 << 14];
+    size_t n;
+    while (!text->failed && text->length - before <= most && (n = fread(block, 1, sizeof block, file)) > 0)
+        et_text_bytes(text, block, n);
+    return ferror(file) ? errno : 0;
+}
+
+enum et_status et_text_file(struct et_text *text, const char *path, size_t most, struct et_error *error)
+{
+    const size_t before = text->length;
+    FILE *file = fopen(path, "rb");
+    if (!file)
+        return et_fail(error, errno == ENOENT ? ET_LACKING : ET_INVALID, "%s: cannot be read: %s", path,
+                       strerror(errno));
+    const int code = add_stream(text, file, most);
+    fclose(file);
+    if (code != 0)
+        return et_fail(error, ET_INVALID, "%s: cannot be read: %s", path, strerror(code));
+    if (text->failed)
+        return et_fail(error, ET_FAILED, "%s: out of memory for its text", path);
+    if (text->length - before > most)
+        return et_fail(error, ET_INVALID, "%s: more than %zu bytes", path, most);
+    return ET_OK;
 }

@@ -1,6 +1,5 @@
 #include "source.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -10,16 +9,7 @@ struct expansion {
     struct et_text seen; /* names of the files so far, a newline before and after each */
 };
 
-static enum et_status read_stream(FILE *file, const char *path, struct et_text *text, struct et_error *error)
-{
-    char bytes[4096];
-    size_t n;
-    while ((n = fread(bytes, 1, sizeof bytes, file)) > 0)
-        et_text_bytes(text, bytes, n);
-    if (ferror(file))
-        return et_fail(error, ET_FAILED, "cannot read %s: %s", path, strerror(errno));
-    return text->failed ? et_fail(error, ET_FAILED, "out of memory for %s", path) : ET_OK;
-}
+enum { FILE_BYTES = 1 << 26 };
 
 /* *found false: there is no such file, which is no failure. */
 static enum et_status read_file(const char *folder, const char *name, struct et_text *text, bool *found,
@@ -29,17 +19,10 @@ static enum et_status read_file(const char *folder, const char *name, struct et_
     char *path = et_print(error, "%s/%s", folder, name);
     if (!path)
         return ET_FAILED;
-    enum et_status status = ET_OK;
-    FILE *file = fopen(path, "rb");
-    if (file) {
-        *found = true;
-        status = read_stream(file, path, text, error);
-        fclose(file);
-    } else if (errno != ENOENT) {
-        status = et_fail(error, ET_FAILED, "cannot open %s: %s", path, strerror(errno));
-    }
+    const enum et_status status = et_text_file(text, path, FILE_BYTES, error);
     et_free(path);
-    return status;
+    *found = status != ET_LACKING;
+    return *found ? status : ET_OK;
 }
 
 enum et_status et_source_file(const struct et_places *places, const char *name, struct et_text *text,

@@ -647,7 +647,7 @@ class KnownFailures(unittest.TestCase):
 
     def test_in_a_file_that_is_not_there_are_status_2(self):
         ran = etalon('run', faulty_file('right'), '--known', '/nonexistent')
-        self.assertEqual((2, 'etalon: /nonexistent: No such file or directory\n'), (ran.code, ran.err))
+        self.assertEqual((2, 'etalon: /nonexistent: cannot be read: No such file or directory\n'), (ran.code, ran.err))
 
 
 class TwoDevices(unittest.TestCase):

@@ -199,7 +199,7 @@ START_TEST(what_cannot_be_read_is_named_in_one_sentence)
     ck_assert_int_eq(et_json_read("/", &json, &error), ET_INVALID);
     ck_assert_str_eq(error.text, "/: cannot be read: Is a directory");
     ck_assert_int_eq(et_json_read("/dev/zero", &json, &error), ET_INVALID);
-    ck_assert_str_eq(error.text, "/dev/zero:1:1: 67125248 bytes of JSON, more than 67108864");
+    ck_assert_str_eq(error.text, "/dev/zero: more than 67108864 bytes");
     ck_assert_int_eq(et_json_read("/dev/null", &json, &error), ET_INVALID);
     ck_assert_str_eq(error.text, "/dev/null:1:1: the text is empty");
 }
