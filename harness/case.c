@@ -178,6 +178,12 @@ enum et_status et_case_problem(const struct et_case *c, int step, const struct e
 
 /* ---- Lists of values ---- */
 
+bool et_covers_whole(int rank, const int64_t *size, const struct et_tensor *tensor)
+{
+    return (rank == 1 && size[0] == et_tensor_count(tensor)) ||
+           (rank == tensor->rank && memcmp(size, tensor->size, (size_t)rank * sizeof *size) == 0);
+}
+
 #define LISTED (INT64_C(1) << 31) /* elements of a tensor that a list may cover: each is looked at */
 
 /* Prefixes met so far, of each number of leading dimensions, with data under them; has[rank]: elements. */

@@ -5,6 +5,8 @@
 #include "../ocl/memory.h"
 #include "../ref/etalon_port.h"
 
+enum { ET_STEPS = 4096 }; /* of a case, at most */
+
 enum et_tier { ET_SMOKE, ET_DEFAULT, ET_FULL, ET_TIERS }; /* each contains the ones before */
 
 const char *et_tier_name(enum et_tier tier);
@@ -21,9 +23,11 @@ struct et_data {
     struct et_fill fill; /* ET_DATA_FILL (a plain constant is the fill of that name) */
     bool seeded;         /* fill.seed was given, and is not the case's */
     double *values;      /* ET_DATA_VALUES: owned by the case's arena */
-    int64_t count;
-    const char *file; /* ET_DATA_FILE: the path of a safetensors file, and a tensor in it */
+    int64_t count;       /* of values, or of the elements in the file */
+    const char *file;    /* ET_DATA_FILE: the path of a safetensors file, a tensor in it, and its shape */
     const char *tensor;
+    int rank;
+    int64_t size[ET_RANK];
     bool has_atol; /* in expect only */
     double atol;
 };
@@ -136,6 +140,9 @@ enum et_status et_case_problem(const struct et_case *c, int step, const struct e
  */
 enum et_status et_values_map(const struct et_problem *problem, int tensor, int64_t count, int64_t *first,
                              bool *each, struct et_error *error);
+
+/* Whether a stored tensor has all elements of this one: in its shape, or in one dimension. */
+bool et_covers_whole(int rank, const int64_t *size, const struct et_tensor *tensor);
 
 /* "name" or "name:knob=value,knob=value" (only knobs asked for), into text. */
 void et_ask_name(const struct et_ask *ask, struct et_text *text);

@@ -1,4 +1,5 @@
 #include "case_read.h"
+#include "safetensors.h"
 
 #include <math.h>
 #include <string.h>
@@ -63,6 +64,32 @@ static const char *beside(const struct et_reader *r, const char *path)
     return kept;
 }
 
+/* The file is looked into before anything runs; what it holds is read when inputs are made. */
+static enum et_status find_stored(const struct et_reader *r, const cJSON *node, struct et_data *data)
+{
+    struct et_tensors file;
+    struct et_error why;
+    enum et_status status = et_tensors_open(data->file, &file, &why);
+    if (status != ET_OK)
+        return status == ET_INVALID
+                   ? et_json_fail(r->json, et_json_get(node, "file"), r->error, "%s", why.text)
+                   : et_fail(r->error, status, "%s", why.text);
+    const struct et_file_tensor *found = et_tensors_find(&file, data->tensor);
+    if (!found)
+        status = et_json_fail(r->json, et_json_get(node, "tensor"), r->error, "%s has no tensor \"%s\"",
+                              data->file, data->tensor);
+    else if (found->dtype == ET_DTYPES)
+        status = et_json_fail(r->json, et_json_get(node, "tensor"), r->error,
+                              "the dtype of \"%s\" in %s is none of etalon's", data->tensor, data->file);
+    if (status == ET_OK) {
+        data->count = (int64_t)(found->bytes / et_format(found->dtype)->bytes);
+        data->rank = found->rank;
+        memcpy(data->size, found->size, sizeof data->size);
+    }
+    et_tensors_close(&file);
+    return status;
+}
+
 static enum et_status read_file(const struct et_reader *r, const cJSON *node, const char *what,
                                 struct et_data *data)
 {
@@ -75,7 +102,9 @@ static enum et_status read_file(const struct et_reader *r, const cJSON *node, co
     if (status == ET_OK)
         status = et_copy_string(r, tensor, et_say("%s.tensor", what).text, &data->tensor);
     data->file = status == ET_OK ? beside(r, path) : NULL;
-    return status == ET_OK && !data->file ? ET_FAILED : status;
+    if (status == ET_OK && !data->file)
+        return ET_FAILED;
+    return status == ET_OK ? find_stored(r, node, data) : status;
 }
 
 enum source { CONSTANT, VALUES, FILL, STORED, SOURCES };
@@ -143,7 +172,7 @@ static enum et_status read_atol(const struct et_reader *r, const cJSON *node, co
     const enum et_status status = et_json_real(r->json, atol, name.text, &data->atol, r->error);
     data->has_atol = true;
     if (status == ET_OK && !(data->atol >= 0 && isfinite(data->atol)))
-        return et_json_fail(r->json, atol, r->error, "%s must be finite and at least 0", name.text);
+        return et_json_mismatch(r->json, atol, name.text, "finite and at least 0", r->error);
     return status;
 }
 
@@ -165,7 +194,7 @@ enum et_status et_read_data(const struct et_reader *r, const cJSON *node, enum e
         if (status != ET_OK)
             return status;
         data[t] = (struct et_data){.given = true};
-        lists[t] = source == VALUES ? et_json_get(member, "values") : NULL;
+        lists[t] = et_json_get(member, source == STORED ? "tensor" : "values");
         status = read_source(r, member, what.text, source, &data[t]);
         if (status == ET_OK)
             status = read_atol(r, member, what.text, &data[t]);

@@ -8,6 +8,7 @@ enum { CASES = 65536 }; /* that one entry may make */
 
 /* Axes of a sweep besides params. */
 static const char *const settings[] = {"model", "layer", "tp", "dtypes", "layout", "poison", "seed"};
+enum { MODEL, LAYER, TP, DTYPES, LAYOUT, POISON, SEED, SETTINGS };
 
 /* ---- Ids ---- */
 
@@ -121,24 +122,29 @@ static enum et_status refuse_equal_ids(const struct et_entry *e, int first)
 
 /* ---- Axes ---- */
 
-static enum et_status add_axis_values(struct et_entry *e, const char *name, const cJSON *values, int param)
+/* key: what the values stand under. */
+static enum et_status add_axis_values(struct et_entry *e, const char *name, const char *key,
+                                      const cJSON *values, int param)
 {
-    const enum et_status status = et_json_array(e->r.json, values, name, e->r.error);
+    enum et_status status = et_json_array(e->r.json, values, key, e->r.error);
     if (status != ET_OK)
         return status;
     if (!values->child)
-        return et_json_fail(e->r.json, values, e->r.error, "%s has no values", name);
+        return et_json_fail(e->r.json, values, e->r.error, "%s has no values", key);
     if (e->axes == ET_AXES)
         return et_json_fail(e->r.json, values, e->r.error, "more than %d axes", ET_AXES);
     e->axis[e->axes] = (struct et_axis){name, values, param};
     e->count[e->axes++] = cJSON_GetArraySize(values);
-    return ET_OK;
+    double value;
+    for (const cJSON *item = values->child; param >= 0 && status == ET_OK && item; item = item->next)
+        status = et_read_field(&e->r, &e->r.op->params[param], item, &value);
+    return status;
 }
 
 static enum et_status read_shapes(struct et_entry *e)
 {
     const cJSON *shapes = et_json_get(e->own, "shapes");
-    enum et_status status = shapes ? add_axis_values(e, "shape", shapes, ET_SHAPES) : ET_OK;
+    enum et_status status = shapes ? add_axis_values(e, "shape", "shapes", shapes, ET_SHAPES) : ET_OK;
     for (const cJSON *row = shapes ? shapes->child : NULL; status == ET_OK && row; row = row->next) {
         const char *label = NULL;
         const cJSON *node = NULL;
@@ -153,37 +159,88 @@ static enum et_status read_shapes(struct et_entry *e)
     return status;
 }
 
-static enum et_status read_sweep(struct et_entry *e)
+static enum et_status read_sweep(struct et_entry *e, const cJSON *sweep)
 {
-    const cJSON *sweep = et_entry_get(e, "sweep");
     enum et_status status = sweep ? et_json_object(e->r.json, sweep, "sweep", e->r.error) : ET_OK;
     for (const cJSON *member = sweep ? sweep->child : NULL; status == ET_OK && member;
          member = member->next) {
         struct et_nearest nearest = {.word = member->string};
         for (const struct et_field *field = e->r.op->params; field->name; field++)
             et_nearest_try(&nearest, field->name);
-        for (size_t i = 0; i < sizeof settings / sizeof settings[0]; i++)
+        for (int i = 0; i < SETTINGS; i++)
             et_nearest_try(&nearest, settings[i]);
         if (nearest.distance > 0)
             return et_json_fail_key(e->r.json, member, e->r.error,
                                     "\"%s\" cannot be swept; the nearest that can is \"%s\"", member->string,
                                     nearest.best);
-        status = add_axis_values(e, member->string, member, et_field_index(e->r.op->params, member->string));
+        status = add_axis_values(e, member->string, member->string, member,
+                                 et_field_index(e->r.op->params, member->string));
     }
     return status;
 }
 
+static enum et_status too_many(const struct et_entry *e)
+{
+    struct et_what product = et_say("%d", e->count[0]);
+    for (int i = 1; i < e->axes; i++)
+        product = et_say("%s x %d", et_say("%s", product.text).text, e->count[i]);
+    return et_json_fail(e->r.json, e->own, e->r.error, "shapes and sweep make %s cases, more than %d",
+                        product.text, CASES);
+}
+
 static enum et_status read_axes(struct et_entry *e)
 {
+    const cJSON *own = et_json_get(e->own, "sweep"), *fallback = et_json_get(e->defaults, "sweep");
     enum et_status status = read_shapes(e);
+    const int shapes = e->axes;
     if (status == ET_OK)
-        status = read_sweep(e);
+        status = read_sweep(e, fallback);
+    if (status == ET_OK && own) {
+        e->axes = shapes;
+        status = read_sweep(e, own);
+    }
     int64_t cases = 1;
     for (int i = 0; status == ET_OK && i < e->axes; i++) {
         cases *= e->count[i];
         if (cases > CASES)
-            status = et_json_fail(e->r.json, e->own, e->r.error, "shapes and sweep make more than %d cases",
-                                  CASES);
+            return too_many(e);
+    }
+    return status;
+}
+
+static enum et_status check_setting(const struct et_reader *r, int setting, const cJSON *node)
+{
+    enum et_dtype dtype[ET_TENSORS];
+    struct et_layout layout[ET_TENSORS];
+    enum et_poison_kind poison;
+    int64_t seed;
+    switch (setting) {
+    case DTYPES:
+        return et_read_dtypes(r, node, dtype);
+    case LAYOUT:
+        return et_read_layout(r, node, layout);
+    case POISON:
+        return et_read_poison(r, node, &poison);
+    case SEED:
+        return et_json_int(r->json, node, "seed", 0, ET_EXACT, &seed, r->error);
+    default:
+        break;
+    }
+    return et_models_check(r, setting == MODEL ? node : NULL, setting == LAYER ? node : NULL,
+                           setting == TP ? node : NULL);
+}
+
+/* Of defaults, or of the case; also where a sweep, or the case, replaces it: an error in it is one. */
+static enum et_status check_settings(const struct et_reader *r, const cJSON *of)
+{
+    enum et_status status = ET_OK;
+    for (int i = 0; status == ET_OK && i < SETTINGS; i++) {
+        const cJSON *node = et_json_get(of, settings[i]);
+        const cJSON *list = et_json_get(et_json_get(of, "sweep"), settings[i]);
+        if (node)
+            status = check_setting(r, i, node);
+        for (node = list ? list->child : NULL; status == ET_OK && node; node = node->next)
+            status = check_setting(r, i, node);
     }
     return status;
 }
@@ -305,8 +362,10 @@ static enum et_status check_lists(const struct et_entry *e, const struct et_case
         const struct et_data *data = input ? &c->steps[s].data[t] : &c->steps[s].expect[t];
         struct et_error why;
         bool each;
+        const bool whole =
+            data->kind == ET_DATA_FILE && et_covers_whole(data->rank, data->size, &problem->tensor[t]);
         const enum et_status status =
-            list ? et_values_map(problem, t, data->count, NULL, &each, &why) : ET_OK;
+            list && !whole ? et_values_map(problem, t, data->count, NULL, &each, &why) : ET_OK;
         if (status == ET_REFUSED)
             return et_json_fail(e->r.json, list, e->r.error, "%s: %s", c->id, why.text);
         if (status != ET_OK)
@@ -391,6 +450,10 @@ enum et_status et_entry_expand(struct et_entry *e)
 {
     const int first = e->cases->count;
     enum et_status status = read_axes(e);
+    if (status == ET_OK)
+        status = check_settings(&e->r, e->defaults);
+    if (status == ET_OK)
+        status = check_settings(&e->r, e->own);
     while (status == ET_OK) {
         status = expand(e);
         if (!et_next_tuple(e->at, e->count, e->axes))

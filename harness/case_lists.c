@@ -16,7 +16,8 @@ static enum et_status read_limit(const struct et_reader *r, const cJSON *node, c
         *limit = node->valuedouble;
         return ET_OK;
     }
-    return et_json_fail(r->json, node, r->error, "checks.%s must be a number of at least 0, or false", name);
+    return et_json_mismatch(r->json, node, et_say("checks.%s", name).text, "a number of at least 0, or false",
+                            r->error);
 }
 
 static enum et_status read_repeat(const struct et_reader *r, const cJSON *node, int *repeat)
@@ -215,6 +216,7 @@ enum et_status et_read_twins(const struct et_reader *r, const cJSON *node, struc
     c->twins = et_arena_take(r->arena, (size_t)cJSON_GetArraySize(node), sizeof *c->twins, r->error);
     if (!c->twins)
         return ET_FAILED;
+    c->twin_count = 0;
     for (const cJSON *item = node->child; status == ET_OK && item; item = item->next)
         status = read_twin(r, item, &c->twins[c->twin_count++]);
     return status;
@@ -343,6 +345,7 @@ enum et_status et_read_asks(const struct et_reader *r, const cJSON *node, struct
     if (!all)
         return ET_FAILED;
     c->asks = all;
+    c->ask_count = 0;
     for (const cJSON *item = node->child; status == ET_OK && item; item = item->next)
         status = read_asks_of(r, item, c);
     c->asks = et_arena_take(r->arena, (size_t)c->ask_count, sizeof *c->asks, r->error);

@@ -38,26 +38,37 @@ static enum et_status find_tier(const struct et_reader *r, const cJSON *node, co
                         name);
 }
 
-static enum et_status read_tier(struct et_entry *e)
+static enum et_status read_tier(const struct et_reader *r, const cJSON *node, struct et_case *c)
 {
-    const cJSON *node = et_entry_get(e, "tier");
     const char *name = NULL;
-    e->form.tier = ET_DEFAULT;
-    if (!node)
-        return ET_OK;
-    const enum et_status status = et_json_string(e->r.json, node, "tier", &name, e->r.error);
-    return status == ET_OK ? find_tier(&e->r, node, name, &e->form.tier) : status;
+    c->tier = ET_DEFAULT;
+    const enum et_status status = node ? et_json_string(r->json, node, "tier", &name, r->error) : ET_OK;
+    return status == ET_OK && node ? find_tier(r, node, name, &c->tier) : status;
 }
 
-static enum et_status read_rows(struct et_entry *e)
+static enum et_status read_bench(const struct et_reader *r, const cJSON *node, struct et_case *c)
 {
-    const cJSON *node = et_entry_get(e, "rows");
-    const bool all = !node || (cJSON_IsString(node) && strcmp(node->valuestring, "all") == 0);
-    if (all)
+    return node ? et_json_bool(r->json, node, "bench", &c->bench, r->error) : ET_OK;
+}
+
+static enum et_status read_rows(const struct et_reader *r, const cJSON *node, struct et_case *c)
+{
+    c->rows = 0;
+    if (!node || (cJSON_IsString(node) && strcmp(node->valuestring, "all") == 0))
         return ET_OK;
     if (cJSON_IsNumber(node))
-        return et_json_int(e->r.json, node, "rows", 1, ET_EXACT, &e->form.rows, e->r.error);
-    return et_json_fail(e->r.json, node, e->r.error, "rows must be \"all\" or a number of at least 1");
+        return et_json_int(r->json, node, "rows", 1, ET_EXACT, &c->rows, r->error);
+    return et_json_mismatch(r->json, node, "rows", "\"all\" or a number of at least 1", r->error);
+}
+
+/* The default first, also where the case's own value replaces it: an error in it is one. */
+static enum et_status read_key(struct et_entry *e, const char *key,
+                               enum et_status (*read)(const struct et_reader *r, const cJSON *node,
+                                                      struct et_case *c))
+{
+    const cJSON *own = et_json_get(e->own, key);
+    const enum et_status status = read(&e->r, et_json_get(e->defaults, key), &e->form);
+    return status == ET_OK && own ? read(&e->r, own, &e->form) : status;
 }
 
 static enum et_status read_refused(struct et_entry *e)
@@ -84,28 +95,28 @@ static enum et_status read_checks(struct et_entry *e)
 static enum et_status read_form(struct et_entry *e)
 {
     struct et_case *c = &e->form;
-    const cJSON *note = et_json_get(e->own, "note"), *bench = et_entry_get(e, "bench");
+    const cJSON *note = et_json_get(e->own, "note");
     c->op = e->r.op;
     et_json_at(e->r.json, e->own, &c->line, &c->column);
     enum et_status status = read_refused(e);
     if (status == ET_OK && note)
         status = et_copy_string(&e->r, note, "note", &c->note);
     if (status == ET_OK)
-        status = et_read_origin(&e->r, et_entry_get(e, "origin"), c);
+        status = read_key(e, "origin", et_read_origin);
     if (status == ET_OK)
-        status = read_tier(e);
-    if (status == ET_OK && bench)
-        status = et_json_bool(e->r.json, bench, "bench", &c->bench, e->r.error);
+        status = read_key(e, "tier", read_tier);
     if (status == ET_OK)
-        status = read_rows(e);
+        status = read_key(e, "bench", read_bench);
+    if (status == ET_OK)
+        status = read_key(e, "rows", read_rows);
     if (status == ET_OK)
         status = read_checks(e);
     if (status == ET_OK)
-        status = et_read_fills(&e->r, et_entry_get(e, "fills"), c);
+        status = read_key(e, "fills", et_read_fills);
     if (status == ET_OK)
-        status = et_read_asks(&e->r, et_entry_get(e, "variants"), c);
+        status = read_key(e, "variants", et_read_asks);
     if (status == ET_OK)
-        status = et_read_twins(&e->r, et_entry_get(e, "twins"), c);
+        status = read_key(e, "twins", et_read_twins);
     return status;
 }
 
@@ -148,6 +159,9 @@ static enum et_status read_steps(struct et_entry *e)
     if (steps && !steps->child)
         return et_json_fail(e->r.json, steps, e->r.error, "steps is empty; leave it out for one step");
     const int count = steps ? cJSON_GetArraySize(steps) : 1;
+    if (count > ET_STEPS)
+        return et_json_fail(e->r.json, steps, e->r.error, "steps has %d entries, at most %d are allowed",
+                            count, ET_STEPS);
     e->form.step_count = count;
     e->form.steps = et_arena_take(e->r.arena, (size_t)count, sizeof *e->form.steps, e->r.error);
     e->sources = et_arena_take(e->r.arena, (size_t)count, sizeof *e->sources, e->r.error);

@@ -84,7 +84,8 @@ enum et_status et_read_params(const struct et_reader *r, const cJSON *node, cons
                               struct et_given *given);
 enum et_status et_read_dtypes(const struct et_reader *r, const cJSON *node, enum et_dtype *dtype);
 enum et_status et_read_layout(const struct et_reader *r, const cJSON *node, struct et_layout *layout);
-/* lists[t] becomes the list of values of tensor t, or NULL: its length is checked once the shape is known. */
+/* lists[t] becomes what names the values of tensor t (a list, or a tensor of a file), or NULL: their count is
+ * checked once the shape is known. */
 enum et_status et_read_data(const struct et_reader *r, const cJSON *node, enum et_role role,
                             struct et_data *data, const cJSON **lists);
 enum et_status et_read_poison(const struct et_reader *r, const cJSON *node, enum et_poison_kind *poison);
@@ -97,6 +98,9 @@ enum et_status et_read_origin(const struct et_reader *r, const cJSON *node, stru
 /* Steps at[] through all tuples, the last place fastest; false once all were seen. */
 bool et_next_tuple(int *at, const int *count, int n);
 
+/* What the three keys may be by themselves, of which each may be NULL; whether they fit is for apply. */
+enum et_status et_models_check(const struct et_reader *r, const cJSON *model, const cJSON *layer,
+                               const cJSON *tp);
 /* Params that a model, and a layer of it (or NULL), give on one of tp ranks (NULL: one). */
 enum et_status et_models_apply(const struct et_reader *r, const cJSON *model, const cJSON *layer,
                                const cJSON *tp, struct et_given *given);

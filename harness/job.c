@@ -20,7 +20,6 @@
 
 enum {
     FORMAT = 1,
-    STEPS_MOST = 4096,
     ITEM = 1 << 16 /* elements a thread takes at a time */
 };
 
@@ -58,14 +57,6 @@ static enum et_status map_values(const struct et_problem *problem, int t, int64_
     return source->first ? et_values_map(problem, t, count, source->first, &source->each, error) : ET_FAILED;
 }
 
-/* In the normative shape, or in one dimension of as many elements. */
-static bool is_whole(const struct et_file_tensor *from, int64_t count, const struct et_tensor *tensor)
-{
-    const size_t sizes = (size_t)tensor->rank * sizeof *tensor->size;
-    return (from->rank == 1 && count == et_tensor_count(tensor)) ||
-           (from->rank == tensor->rank && memcmp(from->size, tensor->size, sizes) == 0);
-}
-
 /* The file has all elements, or as many as a list of values may have. */
 static enum et_status open_file(const struct et_data *data, const struct et_problem *problem, int t,
                                 struct source *source, struct et_error *error)
@@ -81,7 +72,7 @@ static enum et_status open_file(const struct et_data *data, const struct et_prob
         return et_fail(error, ET_INVALID, "%s: the dtype of %s is none of etalon's", data->file,
                        data->tensor);
     const int64_t count = (int64_t)(source->from->bytes / et_format(source->from->dtype)->bytes);
-    if (is_whole(source->from, count, &problem->tensor[t]))
+    if (et_covers_whole(source->from->rank, source->from->size, &problem->tensor[t]))
         return ET_OK;
     struct et_error why;
     status = map_values(problem, t, count, source, &why);
@@ -727,8 +718,8 @@ static enum et_status read_steps(const char *folder, const struct et_json *json,
     const cJSON *steps = et_json_get(json->root, "steps");
     enum et_status status = et_json_array(json, steps, "steps", error);
     const int n = status == ET_OK ? cJSON_GetArraySize(steps) : 0;
-    if (status == ET_OK && (n == 0 || n > STEPS_MOST))
-        status = et_json_fail(json, steps, error, "a job has 1 to %d steps, not %d", STEPS_MOST, n);
+    if (status == ET_OK && (n == 0 || n > ET_STEPS))
+        status = et_json_fail(json, steps, error, "a job has 1 to %d steps, not %d", ET_STEPS, n);
     if (status == ET_OK)
         status = job_new(folder, op, n, job, error);
     const cJSON *node = status == ET_OK ? steps->child : NULL;

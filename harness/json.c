@@ -33,11 +33,24 @@ struct scan {
 
 static enum et_status scan_value(struct scan *s, size_t parent, const struct et_json_place *key);
 
+/* Names and values of a file go into sentences, which are one line and steer no terminal: C0, DEL and C1. */
+static void hide_controls(char *text)
+{
+    unsigned char *to = (unsigned char *)text;
+    for (const unsigned char *c = to; *c; c++) {
+        const bool c1 = c[0] == 0xc2 && c[1] >= 0x80 && c[1] < 0xa0;
+        c += c1;
+        *to++ = c1 || *c < ' ' || *c == 0x7f ? '?' : *c;
+    }
+    *to = '\0';
+}
+
 static enum et_status place_fail(const char *file, int line, int column, struct et_error *error,
                                  const char *format, va_list args)
 {
     struct et_error sentence;
     vsnprintf(sentence.text, sizeof sentence.text, format, args);
+    hide_controls(sentence.text);
     if (line == 0)
         return et_fail(error, ET_INVALID, "%s: %s", file, sentence.text);
     return et_fail(error, ET_INVALID, "%s:%d:%d: %s", file, line, column, sentence.text);
@@ -523,8 +536,8 @@ static struct shown show(const cJSON *node)
     return shown;
 }
 
-static enum et_status mismatch(const struct et_json *json, const cJSON *node, const char *what,
-                               const char *wanted, struct et_error *error)
+enum et_status et_json_mismatch(const struct et_json *json, const cJSON *node, const char *what,
+                                const char *wanted, struct et_error *error)
 {
     return et_json_fail(json, node, error, "%s is %s, not %s", what, show(node).text, wanted);
 }
@@ -570,14 +583,15 @@ enum et_status et_json_real(const struct et_json *json, const cJSON *node, const
     }
     if (cJSON_IsString(node) && real_named(node->valuestring, value))
         return ET_OK;
-    return mismatch(json, node, what, "a number, \"inf\", \"-inf\", \"nan\" or a hex float in quotes", error);
+    return et_json_mismatch(json, node, what, "a number, \"inf\", \"-inf\", \"nan\" or a hex float in quotes",
+                            error);
 }
 
 enum et_status et_json_bool(const struct et_json *json, const cJSON *node, const char *what, bool *value,
                             struct et_error *error)
 {
     if (!cJSON_IsBool(node))
-        return mismatch(json, node, what, "true or false", error);
+        return et_json_mismatch(json, node, what, "true or false", error);
     *value = cJSON_IsTrue(node);
     return ET_OK;
 }
@@ -586,7 +600,7 @@ enum et_status et_json_string(const struct et_json *json, const cJSON *node, con
                               const char **value, struct et_error *error)
 {
     if (!cJSON_IsString(node))
-        return mismatch(json, node, what, "a string", error);
+        return et_json_mismatch(json, node, what, "a string", error);
     *value = node->valuestring;
     return ET_OK;
 }
@@ -594,13 +608,13 @@ enum et_status et_json_string(const struct et_json *json, const cJSON *node, con
 enum et_status et_json_object(const struct et_json *json, const cJSON *node, const char *what,
                               struct et_error *error)
 {
-    return cJSON_IsObject(node) ? ET_OK : mismatch(json, node, what, "an object", error);
+    return cJSON_IsObject(node) ? ET_OK : et_json_mismatch(json, node, what, "an object", error);
 }
 
 enum et_status et_json_array(const struct et_json *json, const cJSON *node, const char *what,
                              struct et_error *error)
 {
-    return cJSON_IsArray(node) ? ET_OK : mismatch(json, node, what, "a list", error);
+    return cJSON_IsArray(node) ? ET_OK : et_json_mismatch(json, node, what, "a list", error);
 }
 
 enum { WORD = 64 };

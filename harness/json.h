@@ -20,9 +20,9 @@ struct et_json {
 };
 
 /*
- * All errors read "file:line:column: sentence" (columns count bytes from 1) and are ET_INVALID; of a file
- * that cannot be read, "file: sentence". On failure *json is empty. `\u0000`, numbers of more than 63
- * characters, more than 64 levels and more than 64 MiB are refused.
+ * All errors read "file:line:column: sentence" (columns count bytes from 1; control characters of what is
+ * quoted show as ?) and are ET_INVALID; of a file that cannot be read, "file: sentence". On failure *json is
+ * empty. `\u0000`, numbers of more than 63 characters, more than 64 levels and more than 64 MiB are refused.
  */
 enum et_status et_json_parse(const char *file, const char *text, size_t bytes, struct et_json *json,
                              struct et_error *error);
@@ -38,6 +38,9 @@ enum et_status et_json_fail(const struct et_json *json, const cJSON *node, struc
 /* The same at the member's key. */
 enum et_status et_json_fail_key(const struct et_json *json, const cJSON *node, struct et_error *error,
                                 const char *format, ...) __attribute__((format(printf, 4, 5)));
+/* "WHAT is VALUE, not WANTED" at a node's place. */
+enum et_status et_json_mismatch(const struct et_json *json, const cJSON *node, const char *what,
+                                const char *wanted, struct et_error *error);
 void et_json_at(const struct et_json *json, const cJSON *node, int *line, int *column);
 
 /* Typed readers; `what` names the thing in sentences. Ints are exact: integral and within +-(2^53 - 1). */

@@ -35,8 +35,8 @@ static enum et_status check_value(const struct et_json *json, const cJSON *membe
                                 "model %s has \"%s\"; the nearest key there is is \"%s\"", model,
                                 member->string, nearest.best);
     if (!cJSON_IsNumber(member) && !cJSON_IsBool(member) && !cJSON_IsString(member))
-        return et_json_fail(json, member, error, "%s of model %s must be a number, a string, true or false",
-                            member->string, model);
+        return et_json_mismatch(json, member, et_say("%s of model %s", member->string, model).text,
+                                "a number, a string, true or false", error);
     return ET_OK;
 }
 
@@ -163,6 +163,28 @@ static enum et_status divide(const struct et_reader *r, const struct et_field *f
     return ET_OK;
 }
 
+static enum et_status find_model(const struct et_reader *r, const cJSON *node, const cJSON **model)
+{
+    return find(r, node, "model", r->models ? r->models->json.root : NULL, model);
+}
+
+static enum et_status read_ranks(const struct et_reader *r, const cJSON *node, int64_t *ranks)
+{
+    return et_json_int(r->json, node, "tp", 1, 1 << 20, ranks, r->error);
+}
+
+enum et_status et_models_check(const struct et_reader *r, const cJSON *model, const cJSON *layer,
+                               const cJSON *tp)
+{
+    const cJSON *found = NULL;
+    const char *name = NULL;
+    int64_t ranks = 1;
+    enum et_status status = model ? find_model(r, model, &found) : ET_OK;
+    if (status == ET_OK && layer)
+        status = et_json_string(r->json, layer, "layer", &name, r->error);
+    return status == ET_OK && tp ? read_ranks(r, tp, &ranks) : status;
+}
+
 /* Values are read at their place in models.json, and divided at the place of tp. */
 static enum et_status apply(const struct et_reader *r, const cJSON *values, const struct share *share,
                             struct et_given *given)
@@ -195,9 +217,9 @@ enum et_status et_models_apply(const struct et_reader *r, const cJSON *model, co
     int64_t ranks = 1;
     struct share share = {.tp = tp};
     const cJSON *values = NULL;
-    enum et_status status = find(r, model, "model", r->models ? r->models->json.root : NULL, &share.model);
+    enum et_status status = find_model(r, model, &share.model);
     if (status == ET_OK && tp)
-        status = et_json_int(r->json, tp, "tp", 1, 1 << 20, &ranks, r->error);
+        status = read_ranks(r, tp, &ranks);
     share.ranks = (double)ranks;
     if (status == ET_OK)
         status = apply(r, share.model, &share, given);

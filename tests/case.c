@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "../harness/plan.h"
+#include "../harness/safetensors.h"
 #include "suite.h"
 
 /* ---- A port of two variants ---- */
@@ -111,7 +112,7 @@ static void set_up(void)
 static void tear_down(void)
 {
     static const char *const names[] = {"models.json", "m.json",           "t.json", "gqa_av.json",
-                                        "a b.json",    "deep/gqa_av.json", "deep"};
+                                        "a b.json",    "deep/gqa_av.json", "deep",   "x.safetensors"};
     et_cases_free(&cases);
     et_models_free(models);
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
@@ -182,7 +183,7 @@ static const struct {
      "t.json:3:8: seed is 9007199254740992, not a whole number from 0 to 9007199254740991"},
     {CASE("'poison':'zero'"), "t.json:3:10: poison is \"zero\", not nan or large"},
     {CASE("'rows':0"), "t.json:3:8: rows is 0, not a whole number from 1 to 9007199254740991"},
-    {CASE("'rows':'some'"), "t.json:3:8: rows must be \"all\" or a number of at least 1"},
+    {CASE("'rows':'some'"), "t.json:3:8: rows is \"some\", not \"all\" or a number of at least 1"},
     {CASE("'fills':['normall']"), "t.json:3:10: there is no fill \"normall\"; the nearest is \"normal\""},
     {CASE("'fills':['ramp','ramp']"), "t.json:3:17: fill \"ramp\" is given twice"},
     {CASE("'fills':['constant']"), "t.json:3:10: fill \"constant\" needs a value: write "
@@ -279,7 +280,7 @@ static const struct {
     {CASE("'expect':{'out':{'fill':'ramp'}}"),
      "t.json:3:18: expect.out has no \"fill\"; the nearest is \"atol\""},
     {CASE("'expect':{'out':{'constant':0,'atol':-1}}"),
-     "t.json:3:38: expect.out.atol must be finite and at least 0"},
+     "t.json:3:38: expect.out.atol is -1, not finite and at least 0"},
     {CASE("'expect':{'refused':'x','out':{'constant':0}}"),
      "t.json:3:10: expect has either refused or values, not both"},
     {CASE("'expect':{'refused':1}"), "t.json:3:21: expect.refused is 1, not a string"},
@@ -311,8 +312,9 @@ static const struct {
     {CASE("'limit':{'default':{'contex':1}}"),
      "t.json:3:21: gqa_av has no param \"contex\"; the nearest is \"context\""},
     {CASE("'checks':{'nsme':1}"), "t.json:3:11: checks has no \"nsme\"; the nearest is \"nmse\""},
-    {CASE("'checks':{'nmse':true}"), "t.json:3:18: checks.nmse must be a number of at least 0, or false"},
-    {CASE("'checks':{'nmse':-1}"), "t.json:3:18: checks.nmse must be a number of at least 0, or false"},
+    {CASE("'checks':{'nmse':true}"),
+     "t.json:3:18: checks.nmse is true, not a number of at least 0, or false"},
+    {CASE("'checks':{'nmse':-1}"), "t.json:3:18: checks.nmse is -1, not a number of at least 0, or false"},
     {CASE("'checks':{'replay':0}"), "t.json:3:20: checks.replay is 0, not true or false"},
     {CASE("'checks':{'repeat':0}"), "t.json:3:20: checks.repeat is 0, not a whole number from 1 to 1000"},
     {CASE("'checks':{'allclose':{'atol':1}}"),
@@ -345,7 +347,7 @@ static const struct {
     {"{'a':{'q_head':1,'source':''}}",
      "m.json:1:7: model a has \"q_head\"; the nearest key there is is \"q_heads\""},
     {"{'a':{'q_heads':[1],'source':''}}",
-     "m.json:1:17: q_heads of model a must be a number, a string, true or false"},
+     "m.json:1:17: q_heads of model a is a list, not a number, a string, true or false"},
     {"{'a':{'layers':{'x':{'windw':1}},'source':''}}",
      "m.json:1:22: model a has \"windw\"; the nearest key there is is \"window\""},
     {"{'a':{'layers':{'x':1},'source':''}}", "m.json:1:21: x is 1, not an object"},
@@ -732,15 +734,25 @@ END_TEST
 
 START_TEST(a_tensor_may_come_from_a_file_beside_the_case_file)
 {
-    char path[100];
-    read_ok(CASE("'data':{'v':{'file':'x.safetensors','tensor':'cache'},"
-                 "'w':{'file':'/x.safetensors','tensor':'w'}}"));
-    const struct et_data *data = cases.at[0].steps[0].data;
+    char path[100], text[1000];
+    struct et_file_tensor stored[] = {{.name = "cache", .rank = 1, .size = {5}},
+                                      {.name = "w", .rank = 3, .size = {4, 4, 8}}};
+    void *map;
+    size_t bytes;
     path_of("x.safetensors", path, sizeof path);
+    ck_assert_msg(et_tensors_create(path, stored, 2, &map, &bytes, &error) == ET_OK, "%s", error.text);
+    et_unmap(map, bytes);
+    snprintf(text, sizeof text,
+             CASE("'data':{'v':{'file':'x.safetensors','tensor':'cache'},'w':{'file':'%s','tensor':'w'}}"),
+             path);
+    read_ok(text);
+    const struct et_data *data = cases.at[0].steps[0].data;
     ck_assert_int_eq(data[1].kind, ET_DATA_FILE);
     ck_assert_str_eq(data[1].file, path);
     ck_assert_str_eq(data[1].tensor, "cache");
-    ck_assert_str_eq(data[0].file, "/x.safetensors");
+    ck_assert_int_eq(data[1].count, 5);
+    ck_assert_str_eq(data[0].file, path);
+    ck_assert_int_eq(data[0].rank, 3);
 }
 END_TEST
 

@@ -1156,7 +1156,7 @@ class AMalformedCaseFile(unittest.TestCase):
         ('"name": "b",', '"name": "b", "tier": "quick",',
          '12:28: there is no tier "quick", only smoke, default and full'),
         ('"name": "b",', '"name": "b", "checks": { "bound": -1 },',
-         '12:41: checks.bound must be a number of at least 0, or false'),
+         '12:41: checks.bound is -1, not a number of at least 0, or false'),
         ('"name": "b",', '"name": "b", "layout": { "v": { "pad": { "rows": [1, 1] } } },',
          '12:48: v has no dimension "rows"; the nearest is "kv_heads"'),
         ('"name": "b",', '"name": "b", "steps": [],', '12:29: steps is empty; leave it out for one step'),
