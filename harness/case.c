@@ -184,7 +184,7 @@ bool et_covers_whole(int rank, const int64_t *size, const struct et_tensor *tens
            (rank == tensor->rank && memcmp(size, tensor->size, (size_t)rank * sizeof *size) == 0);
 }
 
-#define LISTED (INT64_C(1) << 31) /* elements of a tensor that a list may cover: each is looked at */
+#define LISTED (INT64_C(1) << 26) /* elements of a tensor that a list may cover: each is looked at */
 
 /* Prefixes met so far, of each number of leading dimensions, with data under them; has[rank]: elements. */
 struct prefixes {
@@ -258,7 +258,7 @@ enum et_status et_values_map(const struct et_problem *problem, int t, int64_t co
     const struct et_tensor *tensor = &problem->tensor[t];
     const int64_t elements = et_tensor_count(tensor);
     if (elements > LISTED && count != 1)
-        return et_fail(error, ET_REFUSED, "%lld values for %s of %lld elements; above 2^31 a list has 1",
+        return et_fail(error, ET_REFUSED, "%lld values for %s of %lld elements; above 2^26 a list has 1",
                        (long long)count, problem->op->tensors[t].name, (long long)elements);
     *each = false;
     if (count == 1 && elements > 0) {

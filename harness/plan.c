@@ -155,6 +155,8 @@ struct builder {
     const char *only;   /* an id asked for, or NULL */
     bool found;         /* a run of that id was added */
     int group;
+    int *slots;                /* of a hash table: 1 + the index of a run, or 0 */
+    int slot_count;            /* a power of two, more than twice the runs */
     int fitted;                /* variants so far that fit their case */
     struct et_records results; /* of --failed */
     bool *met;                 /* one of them: it is a run of a case that was read */
@@ -209,12 +211,38 @@ static bool same_file(const char *a, const char *b)
            (stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino);
 }
 
-static const struct et_run *run_named(const struct et_plan *plan, const char *id)
+/* The slot of an id: the one that has it, or the free one where it belongs. FNV-1a. */
+static int *slot_of(const struct builder *b, const char *id)
 {
+    uint64_t hash = 0xcbf29ce484222325;
+    for (const char *c = id; *c; c++)
+        hash = (hash ^ (unsigned char)*c) * 0x100000001b3;
+    int at = (int)(hash & (uint64_t)(b->slot_count - 1));
+    while (b->slots[at] && strcmp(b->plan->runs[b->slots[at] - 1].id, id) != 0)
+        at = (at + 1) & (b->slot_count - 1);
+    return &b->slots[at];
+}
+
+/* Room for one more run, in the plan and in the table. */
+static enum et_status make_room(struct builder *b, struct et_error *error)
+{
+    struct et_plan *plan = b->plan;
+    if (2 * (plan->count + 1) < b->slot_count)
+        return ET_OK;
+    const int count = b->slot_count > 0 ? 2 * b->slot_count : 64;
+    struct et_run *runs = et_resize(plan->runs, (size_t)count / 2, sizeof *runs, error);
+    if (!runs)
+        return ET_FAILED;
+    plan->runs = runs;
+    int *slots = et_alloc((size_t)count, sizeof *slots, error);
+    if (!slots)
+        return ET_FAILED;
+    et_free(b->slots);
+    b->slots = slots;
+    b->slot_count = count;
     for (int i = 0; i < plan->count; i++)
-        if (!strcmp(plan->runs[i].id, id))
-            return &plan->runs[i];
-    return NULL;
+        *slot_of(b, plan->runs[i].id) = i + 1;
+    return ET_OK;
 }
 
 /* Whether --failed, if given, has it as failed on any device. */
@@ -243,27 +271,25 @@ static enum et_status add_run(struct builder *b, const struct et_case *c, const 
         et_ask_name(ask, &id);
     else
         et_text_add(&id, "-");
-    struct et_run *grown =
-        id.failed ? NULL : et_resize(plan->runs, (size_t)plan->count + 1, sizeof *grown, error);
-    if (grown)
-        plan->runs = grown;
-    const bool failed = grown && failed_before(b, id.data);
-    const bool wanted = failed &&
-                        (!b->only || !strcmp(b->only, c->id) || (id.data && !strcmp(b->only, id.data))) &&
+    enum et_status status =
+        id.failed ? et_fail(error, ET_FAILED, "out of memory for an id") : make_room(b, error);
+    const bool failed = status == ET_OK && failed_before(b, id.data);
+    const bool wanted = failed && (!b->only || !strcmp(b->only, c->id) || !strcmp(b->only, id.data)) &&
                         (b->options->filters.count == 0 || globbed(&b->options->filters, id.data, c->id)) &&
                         !globbed(&b->options->excludes, id.data, c->id);
-    const struct et_run *same = grown && wanted ? run_named(plan, id.data) : NULL;
-    if (!grown || !wanted || same) {
-        b->found = b->found || (grown && wanted);
+    int *const slot = wanted ? slot_of(b, id.data) : NULL;
+    b->found = b->found || wanted;
+    if (!wanted || *slot) {
+        const struct et_run *same = wanted ? &plan->runs[*slot - 1] : NULL;
         et_text_free(&id);
         if (same && !same_file(same->c->file, c->file))
-            return et_fail(error, ET_INVALID, "%s:%d:%d: the id %s is that of a case of %s too", c->file,
-                           c->line, c->column, c->id, same->c->file);
-        return grown ? ET_OK : et_fail(error, ET_FAILED, "out of memory for the run list");
+            status = et_fail(error, ET_INVALID, "%s:%d:%d: the id %s is that of a case of %s too", c->file,
+                             c->line, c->column, c->id, same->c->file);
+        return status;
     }
+    *slot = plan->count + 1;
     plan->runs[plan->count++] = (struct et_run){
         .id = id.data, .c = c, .fill = kind, .ask = *ask, .group = b->group, .target = b->target};
-    b->found = true;
     return ET_OK;
 }
 
@@ -663,6 +689,7 @@ enum et_status et_plan_make(const struct et_options *options, const struct et_po
     et_free(b.demands);
     et_free(b.met);
     et_records_free(&b.results);
+    et_free(b.slots);
     et_free(ranges);
     return status;
 }

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include "json.h"
@@ -116,6 +117,14 @@ static enum et_status map_new(const char *path, size_t bytes, void **map, struct
     const int fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
     if (fd < 0)
         return et_fail(error, ET_FAILED, "%s cannot be created: %s", path, strerror(errno));
+    /* Not left to fallocate alone: some file systems fill up before it fails. */
+    struct statvfs fs;
+    if (fstatvfs(fd, &fs) == 0 && bytes / fs.f_frsize >= fs.f_bavail) {
+        close(fd);
+        unlink(path);
+        return et_fail(error, ET_FAILED, "%s of %zu bytes cannot be made: its file system has %.0f free",
+                       path, bytes, (double)fs.f_bavail * (double)fs.f_frsize);
+    }
     int code;
     do
         code = posix_fallocate(fd, 0, (off_t)bytes);

@@ -4,8 +4,10 @@
 tests/malformed/*.json are sound but for one damage, and so are the models.json in tests/malformed/models. The file
 `expected` has a line for each: name, line:column and the whole sentence, tabs between. No device is needed.
 """
+import json
 import os
 import re
+import resource
 import shutil
 import subprocess
 import sys
@@ -96,6 +98,101 @@ class ADamagedFile(InAFolder):
     def test_without_its_damage_is_none(self):
         (self.folder / 'models.json').write_text(MODEL % '')
         self.assertEqual(0, etalon('run', '--dry-run', 'f.json', cwd=self.folder).returncode)
+
+
+class ACaseThatAsksForTooMuch(InAFolder):
+    """2^62 elements and more, or what makes as many: told with the numbers, without memory and without time."""
+
+    SIZES = {'q_heads': 1, 'kv_heads': 1, 'head_dim': 1, 'context': 5}
+    MOST = 2**53 - 1
+
+    def write(self, **keys):
+        case = {'name': 'a', **keys, 'params': {**self.SIZES, **keys.get('params', {})}}
+        (self.folder / 'f.json').write_text(
+            '{"format": 1, "operator": "gqa_av", "cases": [\n%s]}' % json.dumps(case))
+
+    @staticmethod
+    def end_what_looks_at_every_element():
+        resource.setrlimit(resource.RLIMIT_CPU, (100, 100))
+
+    def assert_small(self, code, *sentences, args=('--dry-run',)):
+        """Ends with that status and one of the sentences, having held less than 200 MB (ASan: its shadow as well)."""
+        with tempfile.TemporaryFile() as out:
+            child = subprocess.Popen([ETALON, 'run', *args, 'f.json'], cwd=self.folder, stdin=subprocess.DEVNULL,
+                                     stdout=out, stderr=out, preexec_fn=self.end_what_looks_at_every_element)
+            _, status, usage = os.wait4(child.pid, 0)
+            child.returncode = os.waitstatus_to_exitcode(status)
+            out.seek(0)
+            text = out.read().decode()
+        self.assertEqual(code, child.returncode, text)
+        self.assertTrue(any(re.search(sentence, text, re.M) for sentence in sentences), text)
+        self.assertLess(usage.ru_maxrss, 200_000, text)
+
+    def test_by_its_shape(self):
+        self.write(params={'context': self.MOST, 'head_dim': 65536})
+        self.assert_small(2, r'^etalon: f.json:2:1: gqa_av/f/a: v of 9007199254740991 x 1 x 65536 f32 elements and its '
+                             r'padding are beyond 2\^63 - 1 bytes\n$')
+
+    def test_by_its_capacity(self):
+        self.write(params={'capacity': self.MOST, 'head_dim': 65536})
+        self.assert_small(2, r'gqa_av/f/a: v of 9007199254740991 x 1 x 65536 f32 elements')
+
+    def test_by_a_twin(self):
+        self.write(twins=[{'params': {'capacity': self.MOST}}], params={'head_dim': 65536})
+        self.assert_small(2, r'gqa_av/f/a: twin 0: v of 9007199254740991 x 1 x 65536 f32 elements')
+
+    def test_by_padding(self):
+        self.write(layout={'v': {'pad': {'capacity': [0, self.MOST], 'head_dim': [4096, 4096]}}})
+        self.assert_small(2, r'gqa_av/f/a: v of 5 x 1 x 1 f32 elements and its padding are beyond 2\^63 - 1 bytes')
+
+    def test_by_a_sweep(self):
+        self.write(sweep={'context': list(range(1, 257)), 'seed': list(range(257))})
+        self.assert_small(2, r'f.json:2:1: shapes and sweep make 256 x 257 cases, more than 65536')
+
+    def test_by_a_sweep_as_large_as_they_may_be_it_is_listed(self):
+        """65536 cases of all variants: finding a run by its id must not look at all others."""
+        self.write(sweep={'context': list(range(1, 257)), 'seed': list(range(256))})
+        (self.folder / 'ids').write_text('')
+        with (self.folder / 'ids').open('w') as ids:
+            done = subprocess.run([ETALON, 'run', '--dry-run', 'f.json'], cwd=self.folder, stdout=ids, timeout=600,
+                                  preexec_fn=self.end_what_looks_at_every_element)
+        self.assertEqual(0, done.returncode)
+        lines = (self.folder / 'ids').read_text().splitlines()
+        self.assertEqual(len(lines), len(set(lines)))
+        self.assertGreaterEqual(len(lines), 65536)
+
+    def test_by_sixteen_axes(self):
+        axes = {'context': [3, 5], 'capacity': [6, 7], 'seed': [1, 2], 'poison': ['nan', 'large'],
+                'query_length': list(range(1, 9999)), 'q_heads': list(range(1, 9999)), 'kv_heads': list(range(1, 9999)),
+                'head_dim': list(range(1, 9999)), 'dtypes': [{}] * 9999, 'layout': [{}] * 9999}
+        self.write(sweep=axes)
+        self.assert_small(2, r'make 2 x 2 x 2 x 2 x 9998 x 9998 x 9998 x 9998 x 9999 x 9999 cases, more than 65536')
+
+    def test_by_the_knobs_of_a_variant(self):
+        self.write(variants=[{'name': 'auto', 'override': list(range(-1, 4)) * 300}])
+        self.assert_small(2, 'variants asks for the same auto twice', 'more than 1024 runs')
+
+    def test_by_steps(self):
+        self.write(steps=[{}] * 100_000)
+        self.assert_small(2, r'steps has 100000 entries, at most 4096 are allowed')
+
+    def test_by_a_list_over_a_large_tensor(self):
+        self.write(params={'capacity': 2**31 - 8}, data={'v': {'values': [1, 2, 3]}})
+        self.assert_small(2, r'3 values for v of 2147483640 elements; above 2\^26 a list has 1')
+        self.write(params={'context': 2**28}, data={'w': {'values': [1, 2, 3]}})
+        self.assert_small(2, r'3 values for w of 1073741824 elements; above 2\^26 a list has 1')
+
+    def test_by_rows_it_is_one_with_all_rows(self):
+        self.write(rows=self.MOST)
+        self.assert_small(0, r'^gqa_av/f/a/normal/per_head\n', args=('--dry-run', '-v'))
+
+    def test_of_disk_is_told_what_there_is(self):
+        """--dry-run -v makes inputs for a device without limits."""
+        for keys in ({'params': {'capacity': 2**53 - 8}}, {'layout': {'v': {'pad': {'capacity': [0, 2**50]}}}},
+                     {'layout': {'w': {'shift': self.MOST}}}, {'params': {'query_length': 2**40}}):
+            self.write(**keys)
+            self.assert_small(2, r'^etalon: .*\.safetensors of \d{12,} bytes cannot be made: its file system has \d+ free',
+                              args=('--dry-run', '-v'))
 
 
 if __name__ == '__main__':

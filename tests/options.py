@@ -535,7 +535,7 @@ class AFullDisk(unittest.TestCase):
         finally:
             subprocess.run(['umount', folder], check=True)
         self.assertEqual((1, '', []), (ran.code, ran.err, left))
-        self.assertRegex(ran.out, r'\AERROR .*\n    .*: No space left on device\n')
+        self.assertRegex(ran.out, r'\AERROR .*\n    .*0\.safetensors of \d+ bytes cannot be made: its file system has \d+ free\n')
         self.assertEqual((1, f'etalon: {folder}/r.jsonl: No space left on device: the results are not whole\n'),
                          (results.code, results.err))
         self.assertGreater(len(lines), 5)
