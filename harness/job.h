@@ -47,7 +47,8 @@ enum et_status et_job_write(const struct et_case *c, const struct et_twin *twin,
 enum et_status et_job_read(const char *folder, struct et_job *job, struct et_error *error);
 void et_job_free(struct et_job *job); /* the folder stays */
 
-/* Output tensors of one execution, mapped; checked against the job's step. data[t] NULL for inputs. */
+/* Output tensors of one execution, read (a runner may cut its files yet); checked against the job's step.
+ * data[t] NULL for inputs. */
 struct et_outputs {
     struct et_tensors file;
     const void *data[ET_TENSORS];

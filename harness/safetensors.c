@@ -182,49 +182,83 @@ enum et_status et_tensors_create(const char *path, struct et_file_tensor *tensor
 
 /* ---- Reading ---- */
 
-static enum et_status map_old(const char *path, struct et_tensors *tensors, struct et_error *error)
+static enum et_status open_old(const char *path, int *fd, size_t *bytes, struct et_error *error)
 {
-    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (fd < 0)
+    *fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (*fd < 0)
         return et_fail(error, ET_INVALID, "%s cannot be opened: %s", path, strerror(errno));
-    enum et_status status = ET_OK;
     struct stat st = {0};
-    if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode))
+    enum et_status status = ET_OK;
+    if (fstat(*fd, &st) != 0 || !S_ISREG(st.st_mode))
         status = et_fail(error, ET_INVALID, "%s is not a file", path);
     else if (st.st_size < LENGTH_BYTES)
         status = et_fail(error, ET_INVALID, "%s has %lld bytes: too few for a safetensors file", path,
                          (long long)st.st_size);
-    if (status == ET_OK) {
-        void *map = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_SHARED, fd, 0);
-        if (map == MAP_FAILED) {
-            status = et_fail(error, ET_FAILED, "%s cannot be mapped: %s", path, strerror(errno));
-        } else {
-            tensors->map = map;
-            tensors->bytes = (size_t)st.st_size;
-        }
-    }
-    close(fd);
+    *bytes = (size_t)st.st_size;
+    if (status != ET_OK)
+        close(*fd);
     return status;
 }
 
-static enum et_status header_length(const char *path, const struct et_tensors *tensors, size_t *length,
-                                    struct et_error *error)
+/* first: the file's first LENGTH_BYTES; bytes: all that it has. */
+static enum et_status header_length(const char *path, const unsigned char *first, size_t bytes,
+                                    size_t *length, struct et_error *error)
 {
-    const unsigned char *bytes = tensors->map;
     uint64_t n = 0;
     for (int i = LENGTH_BYTES - 1; i >= 0; i--)
-        n = n << 8 | bytes[i];
-    if (n > tensors->bytes - LENGTH_BYTES)
+        n = n << 8 | first[i];
+    if (n > bytes - LENGTH_BYTES)
         return et_fail(error, ET_INVALID,
                        "%s: its header has %" PRIu64 " bytes, the file has %zu after that number", path, n,
-                       tensors->bytes - LENGTH_BYTES);
+                       bytes - LENGTH_BYTES);
     if (n > HEADER_MOST)
         return et_fail(error, ET_INVALID, "%s: its header has %" PRIu64 " bytes, the format allows %d", path,
                        n, HEADER_MOST);
-    if (n == 0 || bytes[LENGTH_BYTES] != '{')
-        return et_fail(error, ET_INVALID, "%s: its header does not begin with {", path);
     *length = (size_t)n;
     return ET_OK;
+}
+
+static enum et_status map_file(const char *path, int fd, struct et_tensors *tensors, struct et_error *error)
+{
+    void *map = mmap(NULL, tensors->bytes, PROT_READ, MAP_SHARED, fd, 0);
+    if (map == MAP_FAILED)
+        return et_fail(error, ET_FAILED, "%s cannot be mapped: %s", path, strerror(errno));
+    tensors->map = map;
+    return ET_OK;
+}
+
+/* The first n bytes. */
+static enum et_status read_bytes(const char *path, int fd, void *dst, size_t n, struct et_error *error)
+{
+    size_t at = 0;
+    ssize_t got = 1;
+    while (at < n && (got > 0 || (got < 0 && errno == EINTR))) {
+        got = pread(fd, (char *)dst + at, n - at, (off_t)at);
+        at += got > 0 ? (size_t)got : 0;
+    }
+    if (got < 0)
+        return et_fail(error, ET_INVALID, "%s cannot be read: %s", path, strerror(errno));
+    return at == n ? ET_OK
+                   : et_fail(error, ET_INVALID, "%s was cut to %zu bytes while it was read", path, at);
+}
+
+static enum et_status read_file(const char *path, int fd, size_t most, struct et_tensors *tensors,
+                                struct et_error *error)
+{
+    unsigned char first[LENGTH_BYTES];
+    size_t length = 0;
+    enum et_status status = read_bytes(path, fd, first, sizeof first, error);
+    if (status == ET_OK)
+        status = header_length(path, first, tensors->bytes, &length, error);
+    const size_t data = tensors->bytes - LENGTH_BYTES - length;
+    if (status == ET_OK && data > most)
+        status = et_fail(error, ET_INVALID, "%s has %zu bytes of data, at most %zu are expected", path, data,
+                         most);
+    if (status != ET_OK)
+        return status;
+    tensors->read = true;
+    tensors->map = et_alloc(tensors->bytes, 1, error);
+    return tensors->map ? read_bytes(path, fd, tensors->map, tensors->bytes, error) : ET_FAILED;
 }
 
 static enum et_status read_shape(const struct et_json *json, const cJSON *node, struct et_file_tensor *tensor,
@@ -363,28 +397,58 @@ static enum et_status read_tensors(const struct et_json *json, char *data, size_
     return check_cover(json->file, tensors, data, bytes, error);
 }
 
-enum et_status et_tensors_open(const char *path, struct et_tensors *tensors, struct et_error *error)
+static enum et_status parse_file(const char *path, struct et_tensors *tensors, struct et_error *error)
 {
     struct et_json json = {0};
     size_t length = 0;
-    *tensors = (struct et_tensors){0};
-    enum et_status status = map_old(path, tensors, error);
+    char *const bytes = tensors->map;
+    enum et_status status = header_length(path, tensors->map, tensors->bytes, &length, error);
+    if (status == ET_OK && (length == 0 || bytes[LENGTH_BYTES] != '{'))
+        status = et_fail(error, ET_INVALID, "%s: its header does not begin with {", path);
     if (status == ET_OK)
-        status = header_length(path, tensors, &length, error);
+        status = et_json_parse(path, bytes + LENGTH_BYTES, length, &json, error);
     if (status == ET_OK)
-        status = et_json_parse(path, (const char *)tensors->map + LENGTH_BYTES, length, &json, error);
-    if (status == ET_OK)
-        status = read_tensors(&json, (char *)tensors->map + LENGTH_BYTES + length,
-                              tensors->bytes - LENGTH_BYTES - length, tensors, error);
+        status = read_tensors(&json, bytes + LENGTH_BYTES + length, tensors->bytes - LENGTH_BYTES - length,
+                              tensors, error);
     et_json_free(&json);
+    return status;
+}
+
+/* most: of data, to read; NULL: map. */
+static enum et_status open_tensors(const char *path, const size_t *most, struct et_tensors *tensors,
+                                   struct et_error *error)
+{
+    int fd = -1;
+    *tensors = (struct et_tensors){0};
+    enum et_status status = open_old(path, &fd, &tensors->bytes, error);
+    if (status != ET_OK)
+        return status;
+    status = most ? read_file(path, fd, *most, tensors, error) : map_file(path, fd, tensors, error);
+    close(fd);
+    if (status == ET_OK)
+        status = parse_file(path, tensors, error);
     if (status != ET_OK)
         et_tensors_close(tensors);
     return status;
 }
 
+enum et_status et_tensors_open(const char *path, struct et_tensors *tensors, struct et_error *error)
+{
+    return open_tensors(path, NULL, tensors, error);
+}
+
+enum et_status et_tensors_read(const char *path, size_t most, struct et_tensors *tensors,
+                               struct et_error *error)
+{
+    return open_tensors(path, &most, tensors, error);
+}
+
 void et_tensors_close(struct et_tensors *tensors)
 {
-    et_unmap(tensors->map, tensors->bytes);
+    if (tensors->read)
+        et_free(tensors->map);
+    else
+        et_unmap(tensors->map, tensors->bytes);
     et_free(tensors->at);
     et_free(tensors->names);
     *tensors = (struct et_tensors){0};

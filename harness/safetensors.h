@@ -32,12 +32,19 @@ enum et_status et_tensors_create(const char *path, struct et_file_tensor *tensor
 struct et_tensors {
     struct et_file_tensor *at;
     int count;
-    void *map;
+    void *map; /* the whole file */
     size_t bytes;
+    bool read; /* map is memory of ours */
     char *names;
 };
 
 enum et_status et_tensors_open(const char *path, struct et_tensors *tensors, struct et_error *error);
+/*
+ * The same, but read into memory, for a file that others may still cut: a mapping would then be a SIGBUS.
+ * ET_INVALID where it holds more than `most` bytes of data, before any are read.
+ */
+enum et_status et_tensors_read(const char *path, size_t most, struct et_tensors *tensors,
+                               struct et_error *error);
 void et_tensors_close(struct et_tensors *tensors);
 const struct et_file_tensor *et_tensors_find(const struct et_tensors *tensors, const char *name);
 void et_unmap(void *map, size_t bytes); /* NULL is allowed */

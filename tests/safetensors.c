@@ -380,6 +380,39 @@ START_TEST(a_file_that_cannot_be_made_leaves_nothing_behind)
 }
 END_TEST
 
+START_TEST(a_file_that_was_read_may_be_cut)
+{
+    struct et_file_tensor tensor = {.name = "a", .dtype = ET_F32, .rank = 1, .size = {65536}};
+    struct et_tensors read;
+    struct et_error error = {.text = ""};
+    void *map;
+    size_t bytes;
+    ck_assert_int_eq(et_tensors_create(path, &tensor, 1, &map, &bytes, NULL), ET_OK);
+    memset(tensor.data, 0x41, tensor.bytes);
+    et_unmap(map, bytes);
+    ck_assert_msg(et_tensors_read(path, 4 * 65536, &read, &error) == ET_OK, "%s", error.text);
+    ck_assert_int_eq(truncate(path, 1), 0);
+    for (size_t i = 0; i < read.at[0].bytes; i++)
+        ck_assert_int_eq(((const char *)read.at[0].data)[i], 0x41);
+    et_tensors_close(&read);
+}
+END_TEST
+
+/* 2^40 bytes of nothing take no disk, and must take no memory. */
+START_TEST(a_file_of_more_data_than_expected_is_refused_before_it_is_read)
+{
+    static const char header[] =
+        "{\"a\":{\"dtype\":\"U8\",\"shape\":[1099511627776],\"data_offsets\":[0,1099511627776]}}";
+    struct et_tensors read;
+    struct et_error error;
+    write_parts(header, sizeof header - 1, 0);
+    ck_assert_int_eq(truncate(path, (off_t)(8 + sizeof header - 1) + (INT64_C(1) << 40)), 0);
+    ck_assert_int_eq(et_tensors_read(path, 4096, &read, &error), ET_INVALID);
+    ck_assert_str_eq(error.text, "t.safetensors has 1099511627776 bytes of data, at most 4096 are expected");
+    ck_assert_ptr_null(read.map);
+}
+END_TEST
+
 Suite *et_suite(void)
 {
     Suite *suite = suite_create("safetensors");
@@ -397,6 +430,8 @@ Suite *et_suite(void)
     tcase_add_test(tests, what_is_not_a_file_is_refused);
     tcase_add_test(tests, a_file_is_replaced_and_not_rewritten);
     tcase_add_test(tests, a_file_that_cannot_be_made_leaves_nothing_behind);
+    tcase_add_test(tests, a_file_that_was_read_may_be_cut);
+    tcase_add_test(tests, a_file_of_more_data_than_expected_is_refused_before_it_is_read);
     suite_add_tcase(suite, tests);
     return suite;
 }
