@@ -426,9 +426,12 @@ static int parse(int argc, char **argv, struct et_options *options, bool *list)
         }
         if (option == '?' || option == ':')
             return refuse_option(argv[optind - 1]);
-        if (!set_option(option, options, list))
-            return refuse("\"%s\" is not what --%s takes; see etalon --help", optarg ? optarg : "",
-                          row_of(option)->name);
+        errno = 0;
+        if (set_option(option, options, list))
+            continue;
+        return errno == ENOMEM ? refuse("out of memory%s%s", "", "")
+                               : refuse("\"%s\" is not what --%s takes; see etalon --help",
+                                        optarg ? optarg : "", row_of(option)->name);
     }
     for (int i = optind; i < argc; i++)
         if (!add(&options->targets, argv[i]))

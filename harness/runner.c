@@ -876,10 +876,17 @@ void et_reply_free(struct et_reply *reply)
 /* ---- The list of devices ---- */
 
 static enum et_status read_devices(const struct et_json *json, struct et_device **devices, int *count,
-                                   char **report, struct et_error *error)
+                                   char **report, struct et_reply *trouble, struct et_error *error)
 {
     static const char *const keys[] = {"devices", "report", NULL};
     const char *text = NULL;
+    *trouble = (struct et_reply){.kind = ET_REPLY_OK};
+    if (et_json_get(json->root, "status")) {
+        const enum et_status read = read_kind(json, &trouble->kind, error);
+        if (read == ET_OK && trouble->kind == ET_REPLY_OK)
+            return et_json_fail(json, json->root, error, "the list has no status ok");
+        return read == ET_OK ? read_trouble(json, trouble, error) : read;
+    }
     enum et_status status = et_json_exact(json, json->root, "the list", keys, error);
     const cJSON *list = status == ET_OK ? et_json_get(json->root, "devices") : NULL;
     if (status == ET_OK)
@@ -903,6 +910,7 @@ enum et_status et_devices_list(const char *const *argv, double timeout_s, const 
                                struct et_device **devices, int *count, char **report, struct et_error *error)
 {
     struct et_runner runner = {.argv = argv, .stop = stop};
+    struct et_reply trouble = {.kind = ET_REPLY_OK};
     struct et_json json = {0};
     struct et_error why;
     *devices = NULL;
@@ -915,12 +923,13 @@ enum et_status et_devices_list(const char *const *argv, double timeout_s, const 
     }
     status = parse(&runner, &json, &why);
     if (status == ET_OK)
-        status = read_devices(&json, devices, count, report, &why);
+        status = read_devices(&json, devices, count, report, &trouble, &why);
     et_json_free(&json);
-    if (status != ET_OK) {
-        struct et_error text;
-        explain(&runner, status == ET_FAILED ? NO_MEMORY : LINE, &why, text.text, sizeof text.text);
-        status = et_fail(error, ET_FAILED, "%s", text.text);
+    if (status != ET_OK || trouble.kind != ET_REPLY_OK) {
+        if (status != ET_OK)
+            explain(&runner, status == ET_FAILED ? NO_MEMORY : LINE, &why, trouble.error,
+                    sizeof trouble.error);
+        status = et_fail(error, ET_FAILED, "%s", trouble.error);
         et_free(*devices);
         et_free(*report);
         *devices = NULL;

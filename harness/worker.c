@@ -27,18 +27,25 @@ static int open_channel(void)
     return fd >= 0 && dup2(STDERR_FILENO, STDOUT_FILENO) >= 0 ? fd : -1;
 }
 
-/* Writes a line and forgets it. */
+static bool write_all(int fd, const char *bytes, size_t n)
+{
+    size_t at = 0;
+    while (at < n) {
+        const ssize_t written = write(fd, bytes + at, n - at);
+        if (written < 0 && errno != EINTR)
+            return false;
+        at += written > 0 ? (size_t)written : 0;
+    }
+    return true;
+}
+
+/* Writes a line and forgets it; one that memory did not suffice for is an error in few words. */
 static bool say(int fd, struct et_text *line)
 {
+    static const char instead[] = "{\"status\": \"error\", \"error\": \"out of memory for an answer\"}\n";
     et_text_bytes(line, "\n", 1);
-    size_t at = 0;
-    while (!line->failed && at < line->length) {
-        const ssize_t n = write(fd, line->data + at, line->length - at);
-        if (n < 0 && errno != EINTR)
-            break;
-        at += n > 0 ? (size_t)n : 0;
-    }
-    const bool said = !line->failed && at == line->length;
+    const bool said =
+        line->failed ? write_all(fd, instead, sizeof instead - 1) : write_all(fd, line->data, line->length);
     et_text_free(line);
     return said;
 }
@@ -54,7 +61,8 @@ static void add_trouble(struct et_text *line, enum et_status status, const char 
     et_text_add(line, "}");
 }
 
-/* Moves the next line of stdin into line; false at the end, and for a line that is none of ours. */
+/* Moves the next line of stdin into line; false at the end, and for a line that is none of ours or too much
+ * for memory, of which either text then knows. */
 static bool hear(struct et_text *rest, struct et_text *line)
 {
     char chunk[4096];
@@ -294,6 +302,11 @@ int et_worker(const struct et_port *port, const struct et_open *open)
         et_text_free(&request);
         fine = say(fd, &line);
     }
+    line.failed = request.failed || rest.failed;
+    if (fine && line.failed) {
+        say(fd, &line);
+        fine = false;
+    }
     et_text_free(&request);
     et_text_free(&rest);
     port->close(session);
@@ -301,26 +314,30 @@ int et_worker(const struct et_port *port, const struct et_open *open)
     return fine ? EXIT_SUCCESS : EXIT_FAILURE;
 }
 
+static void add_list(struct et_text *line, const struct et_port *port, struct et_device *devices,
+                     char *report)
+{
+    const int found = port->list(devices, DEVICES_MOST, report, REPORT_BYTES);
+    const int count = found < DEVICES_MOST ? found : DEVICES_MOST;
+    et_text_add(line, "{\"devices\": [");
+    for (int i = 0; i < count; i++) {
+        et_text_add(line, "%s", i > 0 ? ", " : "");
+        et_device_add(line, &devices[i]);
+    }
+    et_text_add(line, "], \"report\": ");
+    et_json_add_string(line, report);
+    et_text_add(line, "}");
+}
+
 int et_worker_list(const struct et_port *port)
 {
     const int fd = open_channel();
     struct et_device *devices = et_alloc(DEVICES_MOST, sizeof *devices, NULL);
     char *report = et_alloc(REPORT_BYTES, 1, NULL);
-    bool fine = fd >= 0 && devices && report;
-    if (fine) {
-        struct et_text line = {0};
-        const int found = port->list(devices, DEVICES_MOST, report, REPORT_BYTES);
-        const int count = found < DEVICES_MOST ? found : DEVICES_MOST;
-        et_text_add(&line, "{\"devices\": [");
-        for (int i = 0; i < count; i++) {
-            et_text_add(&line, "%s", i > 0 ? ", " : "");
-            et_device_add(&line, &devices[i]);
-        }
-        et_text_add(&line, "], \"report\": ");
-        et_json_add_string(&line, report);
-        et_text_add(&line, "}");
-        fine = say(fd, &line);
-    }
+    struct et_text line = {.failed = !devices || !report};
+    if (fd >= 0 && !line.failed)
+        add_list(&line, port, devices, report);
+    const bool fine = fd >= 0 && say(fd, &line);
     et_free(devices);
     et_free(report);
     if (fd >= 0)

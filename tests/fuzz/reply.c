@@ -28,7 +28,8 @@ static void hear_list(const struct et_json *json)
     int count = 0;
     char *report = NULL;
     struct et_error error;
-    if (read_devices(json, &devices, &count, &report, &error) == ET_OK)
+    struct et_reply trouble;
+    if (read_devices(json, &devices, &count, &report, &trouble, &error) == ET_OK)
         fuzz_must(count >= 0 && count <= DEVICES_MOST, "a list of devices has an end");
     et_free(devices);
     et_free(report);
