@@ -890,18 +890,23 @@ START_TEST(a_list_that_is_none_is_one_sentence)
         {"echo nothing", NOT_PROTOCOL},
         {"echo '{\"devices\": []}'", "the list has no report"},
         {"echo '{\"devices\": [{\"name\": 1}], \"report\": \"\"}'", "name"},
+        {"echo '{\"status\": \"error\", \"error\": \"out of memory for an answer\"}'",
+         "out of memory for an answer"},
+        {"echo '{\"status\": \"ok\", \"error\": \"\"}'", "the list has no status ok"},
         {"kill -BUS $$", "the runner died by signal 7 (Bus error)"},
         {"sleep 30", "no answer within 0.3 s; killed"},
     };
+    enum { HANGS = sizeof table / sizeof *table - 1 };
     const int files = open_files();
-    for (int i = 0; i < 5; i++) {
+    for (int i = 0; i <= HANGS; i++) {
         struct et_device *devices;
         char *report;
         int count;
         struct et_error error = {.text = ""};
         write_text("runner.sh", table[i].text);
-        ck_assert_int_eq(et_devices_list(script, i == 4 ? 0.3 : 10, NULL, &devices, &count, &report, &error),
-                         ET_FAILED);
+        ck_assert_int_eq(
+            et_devices_list(script, i == HANGS ? 0.3 : 10, NULL, &devices, &count, &report, &error),
+            ET_FAILED);
         ASSERT_HAS(error.text, table[i].sentence);
         ck_assert_ptr_null(devices);
         ck_assert_ptr_null(report);
