@@ -830,6 +830,20 @@ static enum et_status begin_group(struct context *context, struct group *group, 
     return status;
 }
 
+/* What no attempt could be made of: an error each, as a run that is not told of would pass. */
+static void report_unattempted(struct context *context, const struct group *group, const struct et_run *runs,
+                               int n, const struct et_error *error)
+{
+    for (int i = group->attempt_count; i < n * context->station_count; i++) {
+        struct et_result result = {.run = &runs[i / context->station_count],
+                                   .device = &context->stations[i % context->station_count].runner.device,
+                                   .verdict = ET_ERROR,
+                                   .reason = error->text};
+        apply_known(context, &result);
+        add_result(context, &result);
+    }
+}
+
 static void run_group(struct context *context, const struct et_run *runs, int n)
 {
     struct group group = {0};
@@ -840,8 +854,10 @@ static void run_group(struct context *context, const struct et_run *runs, int n)
     for (int i = 0; status != ET_OK && i < group.attempt_count; i++)
         if (answered(&group.attempts[i]))
             set_verdict(&group.attempts[i], ET_ERROR, error.text);
-    if (!*context->stop)
+    if (!*context->stop) {
         report_group(context, &group);
+        report_unattempted(context, &group, runs, n, &error);
+    }
     free_group(&group);
 }
 
