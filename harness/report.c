@@ -280,6 +280,15 @@ static void add_command(struct et_text *text, const struct et_options *options)
     add_options(text, options);
 }
 
+/* A string that was put together, which is freed. Without memory for it there is none for the line. */
+static void add_made(struct et_text *text, struct et_text *made)
+{
+    text->failed = text->failed || made->failed;
+    if (!text->failed)
+        et_json_add_string(text, made->data ? made->data : "");
+    et_text_free(made);
+}
+
 /* The machine, and what the port said of its drivers, a list of lines without folders. */
 static void add_environment(struct et_text *text, const char *drivers)
 {
@@ -287,8 +296,8 @@ static void add_environment(struct et_text *text, const char *drivers)
     if (uname(&system) == 0) {
         struct et_text name = {0};
         et_text_add(&name, "%s %s %s", system.sysname, system.release, system.machine);
-        add_text(text, "system", name.data);
-        et_text_free(&name);
+        add_key(text, "system");
+        add_made(text, &name);
     }
     add_text(text, "compiler", __VERSION__);
     struct et_text line = {0};
@@ -303,8 +312,7 @@ static void add_environment(struct et_text *text, const char *drivers)
         at += n;
         if (*at == '\n' || (!*at && line.length > 0)) {
             et_text_add(text, first ? "" : ",");
-            et_json_add_string(text, line.data);
-            et_text_free(&line);
+            add_made(text, &line);
             first = false;
         }
         at += *at != '\0';
@@ -325,8 +333,8 @@ static void write_header(struct et_report *report, const struct et_device *devic
     add_figure(&text, "runs", report->total);
     struct et_text command = {0};
     add_command(&command, report->options);
-    add_text(&text, "command", command.data);
-    et_text_free(&command);
+    add_key(&text, "command");
+    add_made(&text, &command);
     add_environment(&text, drivers);
     add_key(&text, "devices");
     et_text_add(&text, "[");
