@@ -298,14 +298,15 @@ static enum et_status add_ask(struct builder *b, const struct et_case *c, enum e
 {
     struct et_text name = {0};
     et_ask_name(ask, &name);
-    struct et_error why = {""};
+    struct et_error why = {"out of memory for the name of a variant"};
     const enum et_status fit = name.failed ? ET_FAILED : et_case_fits(c, ask, &why);
-    enum et_status status = ET_OK;
+    /* What broke is no variant that does not fit. */
+    enum et_status status = fit == ET_FAILED ? et_fail(error, fit, "%s", why.text) : ET_OK;
     struct demand *d = NULL;
     b->fitted += fit == ET_OK;
     if (fit != ET_OK)
         b->why = why;
-    if (ask->named && !name.failed) {
+    if (status == ET_OK && ask->named) {
         d = demand_of(b, by_command ? NULL : c, name.data, error);
         status = d ? ET_OK : ET_FAILED;
     }
@@ -317,7 +318,7 @@ static enum et_status add_ask(struct builder *b, const struct et_case *c, enum e
     if (status == ET_OK && fit == ET_OK)
         status = add_run(b, c, et_fill_name(fill), fill, ask, error);
     else if (status == ET_OK && fill == c->fills[0])
-        et_text_add(&b->plan->notes, "%s: no %s: %s\n", c->id, name.data ? name.data : "variant", why.text);
+        et_text_add(&b->plan->notes, "%s: no %s: %s\n", c->id, name.data, why.text);
     et_text_free(&name);
     return status;
 }
