@@ -6,6 +6,7 @@ that lists devices, or of the one that computes, fails (once), or the process en
 case, of which three runs are judged; n is every STRIDE-th from the first until nothing happens any more.
 Exit status: 0, 1, or 77 where there is no PoCL device.
 """
+import contextlib
 import json
 import os
 import random
@@ -191,7 +192,8 @@ class AWorkerThatIsKilled(unittest.TestCase):
                 wait = dice.uniform(0, 1.5)
                 time.sleep(wait)
                 for pid in workers_of(judge.pid):
-                    os.kill(pid, signal.SIGKILL)
+                    with contextlib.suppress(ProcessLookupError):  # it has just ended by itself
+                        os.kill(pid, signal.SIGKILL)
                 text, _ = judge.communicate(timeout=600)
                 if judge.returncode == 3:  # the lister was hit
                     self.assertIn('etalon: the runner died by signal 9 (Killed)', text)
