@@ -6,6 +6,7 @@ usage: mutate.py ETALON [unittest argument ...]        exits 77 where there is n
 import json
 import re
 import shutil
+import struct
 import subprocess
 import sys
 import tempfile
@@ -21,6 +22,26 @@ NOTHING = 'Adds 0.\nfile: gqa_av.cl\n-rest = context % 4;\n+rest = context % 4 +
 
 def mutate(*args):
     return subprocess.run([ETALON, 'mutate', *map(str, args)], capture_output=True, text=True)
+
+
+def hot_positions(job):
+    """The context of a job's only step, and the positions to which some row gives its one weight of 1."""
+    step, = json.loads((job / 'job.json').read_text())['steps']
+    w, context = step['tensors']['w'], step['params']['context']
+    data = (job / '0.safetensors').read_bytes()
+    length, = struct.unpack_from('<Q', data)
+    at = 8 + length + json.loads(data[8:8 + length])['w']['data_offsets'][0]
+    letter, bytes_ = {'f32': ('f', 4), 'f16': ('e', 2), 'bf16': ('H', 2)}[w['dtype']]
+    one = 0x3f80 if letter == 'H' else 1
+    hot = set()
+    for head in range(w['size'][0]):
+        for row in range(step['params']['query_length']):
+            first = w['offset'] + head * w['stride'][0] + row * w['stride'][1]
+            weights = struct.unpack_from(f'<{context}{letter}', data, at + first * bytes_)
+            if sorted(weights)[-2:] != [0, one]:
+                raise AssertionError(f'{job}: head {head}, row {row} is not one-hot')
+            hot.add(weights.index(one))
+    return context, hot
 
 
 class Folder(unittest.TestCase):
@@ -129,6 +150,35 @@ class Mutate(Folder):
         done = self.quick('--port', f'ocl:{kernels}')
         self.assertEqual(1, done.returncode)
         self.assertIn("the kernels as they are do not pass: etalon run 'gqa_av/teeth/packed/normal/", done.stdout)
+
+    def test_sees_each_partial_lost_by_onehot_alone(self):
+        mutants = 'partial-40-lost', 'split-partial-63-lost', 'tile2-eighth-head-misplaced', 'split-eighth-head-lost'
+        done = mutate(*mutants, '-k', 'gqa_av/teeth/turns*', '-o', self.folder / 'results.jsonl')
+        self.assertEqual(0, done.returncode, done.stdout + done.stderr)
+        _, *lines = [json.loads(line) for line in (self.folder / 'results.jsonl').read_text().splitlines()]
+        # Of per_head, gqa and gqa_tile2 the first; each other is of one variant.
+        self.assertEqual({'partial-40-lost': 3, 'split-partial-63-lost': 1, 'tile2-eighth-head-misplaced': 1,
+                          'split-eighth-head-lost': 1}, {line['mutant']: line['broken']['exact'] for line in lines})
+
+    def test_judges_each_variant_by_a_onehot_run_of_every_partial_both_ends_and_the_tail(self):
+        """Counted in the inputs of the committed cases, which --keep keeps of runs that fail: here all do."""
+        kernels = self.folder / 'kernels'
+        kernels.mkdir()
+        text = (ROOT / 'ocl/gqa_av.cl').read_text()
+        self.assertEqual(2, text.count('= 0.0f;'))  # where sums start
+        (kernels / 'gqa_av.cl').write_text(text.replace('= 0.0f;', '= 1.0f;'))
+        keep = self.folder / 'keep'
+        done = subprocess.run([ETALON, 'run', '-k', 'gqa_av/teeth/*/onehot/*', '--port', f'ocl:{kernels}', '--keep', keep],
+                              capture_output=True, text=True)
+        self.assertEqual(1, done.returncode, done.stdout + done.stderr)
+        complete = set()
+        for run in keep.iterdir():
+            context, hot = hot_positions(run / 'job0')
+            tail = range(context - context % 4, context)
+            partials = {c // 4 % 64 for c in hot if c not in tail}
+            if context % 4 and {0, *tail} <= hot and len(partials) == 64:
+                complete |= {path.name.split('@')[0] for path in run.iterdir() if '@' in path.name}
+        self.assertEqual({'per_head', 'gqa', 'gqa_tile2', 'gqa_split', 'tiled'}, complete)
 
     def test_refuses_a_file_that_is_not_of_the_form(self):
         head = 'A bug.\nfile: gqa_av.cl\n'
