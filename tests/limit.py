@@ -14,6 +14,10 @@ COUNTS_ITEMS = ('\n}\n\nkernel void gqa_av_gqa(', '''
 
 kernel void gqa_av_gqa(''')
 
+# Items take every 64th partial, as if there were always 64 of them.
+ASSUMES_64 = ('i < PARTIALS; i += get_local_size(0)) {', 'i < PARTIALS; i += 64) {')
+CAP = 'gqa_av/teeth/halves/normal/gqa_tile2'  # groups of 8: 2 quads of outputs x 8 heads x 64 partials x 16 bytes
+
 
 def small(variant, *args):
     return cli.judged(cli.case_file('s', {'name': 'small', **SMALL, 'variants': [variant]}), *args)
@@ -62,6 +66,22 @@ class ALimit(unittest.TestCase):
         self.assertEqual('a group takes 3072 bytes of local memory, the device has 3071',
                          ran.of['gqa_av/s/small/normal/gqa']['reason'])
         self.assert_passes(small('gqa', '--limit', 'local_memory=3K'))
+
+    def test_of_local_memory_that_the_smallest_devices_have_is_all_needed(self):
+        for limit, verdict in (16384, 'PASS'), (16383, 'SKIP'):
+            ran = cli.judged('-k', 'gqa_av/*', '--variant', 'gqa_tile2', '--limit', f'local_memory={limit}')
+            self.assertEqual(verdict, ran.verdicts()[CAP])
+            skipped = {line['reason'] for line in ran.of.values() if line['verdict'] == 'SKIP'}
+            self.assertEqual(set() if limit == 16384 else
+                             {'a group takes 16384 bytes of local memory, the device has 16383'}, skipped)
+
+    def test_of_the_work_group_shows_a_kernel_that_assumes_64_items(self):
+        tail = '-k', 'gqa_av/teeth/tail/*', f'--port=ocl:{cli.kernel_folder(ASSUMES_64)}'
+        self.assert_passes(cli.judged(*tail))
+        for items in 31, 1:
+            limited = cli.judged(*tail, '--limit', f'work_group={items}')
+            self.assertEqual(1, limited.code, limited.out)
+            self.assertIn('bound', cli.broken(limited.of['gqa_av/teeth/tail/normal/per_head']))
 
     def test_of_a_buffer_skips_what_needs_more(self):
         # w is [6, align4(1), align4(10)] in f32: 6 * 4 * 12 * 4 bytes; v is 10 * 2 * 8 * 4 = 640.
