@@ -52,15 +52,19 @@ class Matrix(unittest.TestCase):
                     self.assertEqual('held', line.get('checks', {}).get(check, {}).get('outcome', 'held'), line)
 
     def test_a_kernel_that_races_fills_oclgrinds_log(self):
-        kernels = self.scratch / 'kernels'
-        kernels.mkdir()
+        """Each barrier of the tree alone: before its first level, and after each."""
         text = (ROOT / 'ocl/gqa_av.cl').read_text()
-        self.assertIn('barrier(CLK_LOCAL_MEM_FENCE);', text)
-        (kernels / 'gqa_av.cl').write_text(text.replace('barrier(CLK_LOCAL_MEM_FENCE);', ''))
-        done = matrix('--only', 'oclgrind', '--', '--port', f'ocl:{kernels}', '-k', 'gqa_av/edges/one-hot/*')
-        self.assertEqual(1, done.returncode, done.stdout + done.stderr)
-        self.assertIn('oclgrind: its log is not empty:', done.stdout)
-        self.assertIn('data race', done.stdout)
+        before, between, after = text.split('barrier(CLK_LOCAL_MEM_FENCE);')
+        for name, racing in ('first', before + between + 'barrier(CLK_LOCAL_MEM_FENCE);' + after), \
+                            ('level', before + 'barrier(CLK_LOCAL_MEM_FENCE);' + between + after):
+            with self.subTest(name):
+                kernels = self.scratch / f'kernels {name}'
+                kernels.mkdir()
+                (kernels / 'gqa_av.cl').write_text(racing)
+                done = matrix('--only', 'oclgrind', '--', '--port', f'ocl:{kernels}', '-k', 'gqa_av/edges/one-hot/*')
+                self.assertEqual(1, done.returncode, done.stdout + done.stderr)
+                self.assertIn('oclgrind: its log is not empty:', done.stdout)
+                self.assertIn('data race', done.stdout)
 
     def test_results_that_are_the_same_are(self):
         done = self.edited(lambda header, line: None)
