@@ -151,7 +151,7 @@ class Mutate(Folder):
         self.assertEqual(1, done.returncode)
         self.assertIn("the kernels as they are do not pass: etalon run 'gqa_av/teeth/packed/normal/", done.stdout)
 
-    def test_sees_each_partial_lost_by_onehot_alone(self):
+    def test_sees_a_lost_partial_and_a_lost_eighth_head_by_onehot_alone(self):
         mutants = 'partial-40-lost', 'split-partial-63-lost', 'tile2-eighth-head-misplaced', 'split-eighth-head-lost'
         done = mutate(*mutants, '-k', 'gqa_av/teeth/turns*', '-o', self.folder / 'results.jsonl')
         self.assertEqual(0, done.returncode, done.stdout + done.stderr)
