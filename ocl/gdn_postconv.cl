@@ -184,7 +184,7 @@ static void normalise_staged(ARGUMENTS, ulong t, ulong first, uint count, local 
         else
             STORE(K_DTYPE)(k, k_at + t * k_stride0 + (vector - k_heads) * k_stride1 + i, x[i] * x[n]);
     }
-    barrier(CLK_LOCAL_MEM_FENCE);
+    /* No barrier: an element is staged anew by the item that has just read it, a norm behind the next barrier. */
 }
 
 kernel void gdn_postconv_row(ARGUMENTS, ulong staged, local float *rows)
