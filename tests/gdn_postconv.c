@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "../ref/etalon.h"
+#include "../ref/fmath.h"
 #include "suite.h"
 
 enum { CONV, A, B, A_LOG, DT_BIAS, Q, K, V, G, BETA, TENSORS };
@@ -387,9 +388,9 @@ START_TEST(both_orders_stay_within_the_tolerance)
 {
     static const enum et_dtype types[] = {ET_F32, ET_F16, ET_BF16};
     static const enum et_fill_kind fills[] = {ET_FILL_NORMAL, ET_FILL_UNIFORM, ET_FILL_OUTLIER};
-    for (int k = 0; k < 18; k++) {
+    for (int k = 0; k < 27; k++) {
         struct made m;
-        make(&m, shapes[_i], types[k % 3], types[k / 3 % 3], fills[k / 6]);
+        make(&m, shapes[_i], types[k % 3], types[k / 3 % 3], fills[k / 9]);
         for (int order = 0; order < 2; order++) {
             struct answer a = answer(&m, order ? "lanes32" : "serial", depth_of(&m.params, order == 0));
             for (int t = Q; t <= BETA; t++)
@@ -399,6 +400,23 @@ START_TEST(both_orders_stay_within_the_tolerance)
         }
         unmake(&m);
     }
+}
+END_TEST
+
+/*
+ * So wherever between these a kernel has the threshold of softplus, its bits are the same. Beside them they
+ * are not: just below, log1p(exp(x)) still exceeds x by more than half an ulp, which is 2^-21 from 8 to 16:
+ * exp(-x) = 2^-21 at 14.56. Above 88.7228 exp overflows.
+ */
+START_TEST(from_14_7_to_88_7_softplus_is_its_argument_by_either_formula)
+{
+    const uint32_t below = 0x416b109b, above = 0x42b17218; /* 14.6915541, 88.7228394 */
+    uint32_t bits = below + 1;
+    while (et_as_u32(et_log1p(et_exp(et_as_f32(bits)))) == bits)
+        bits++;
+    ck_assert_uint_eq(bits, above);
+    ck_assert_uint_ne(et_as_u32(et_log1p(et_exp(et_as_f32(below)))), below);
+    ck_assert(isinf(et_log1p(et_exp(et_as_f32(above)))));
 }
 END_TEST
 
@@ -737,9 +755,9 @@ static bool shows(const struct made *m, const struct answer *a, int64_t i, int w
 
 START_TEST(exact_data_show_every_lie_in_every_row)
 {
-    static const int dims[] = {5, 16, 64, 128, 300, 1024};
+    static const int dims[] = {5, 6, 15, 16, 17, 64, 128, 300, 1024, 16383, 16384, 65535};
     for (int type = 0; type < 2; type++)
-        for (int i = 0; i < 6; i++) {
+        for (size_t i = 0; i < sizeof dims / sizeof *dims; i++) {
             struct made m;
             make(&m, (struct et_gdn_postconv){3, 2, 5, dims[i], 3, 1e-6, 0}, type ? ET_BF16 : ET_F32,
                  type ? ET_BF16 : ET_F32, ET_FILL_EXACT);
@@ -751,6 +769,34 @@ START_TEST(exact_data_show_every_lie_in_every_row)
             discard(&a);
             unmake(&m);
         }
+}
+END_TEST
+
+/*
+ * Where the page's range ends. 64 * 65535 < 2^22, so up to there the squares add up to 2^22 at most, of which
+ * 255^2 is 1.6 %: without it the norm is 0.78 % shorter, more than bf16's half ulp of any number, 2^-8 of it.
+ * Of 65536 elements they add up to 2^24, where it is 0.19 % and 255 becomes 255.496: in bf16 255 again. Below
+ * 5 one element is not 0, and only that is missed.
+ */
+START_TEST(exact_data_show_no_lost_element_in_bf16_from_65536_on_and_below_5_one)
+{
+    struct made m;
+    make(&m, (struct et_gdn_postconv){2, 1, 1, 65536, 1, 1e-6, 0}, ET_BF16, ET_BF16, ET_FILL_EXACT);
+    struct answer a = answer(&m, "serial", 1);
+    for (int which = 0; which < 2; which++) /* first_element, last_element */
+        for (int64_t token = 0; token < 2; token++)
+            for (int64_t i = 0; i < 2; i++) /* q, k of 5 units */
+                ck_assert(!shows(&m, &a, 5 * token + i, which));
+    discard(&a);
+    unmake(&m);
+    make(&m, (struct et_gdn_postconv){4, 1, 1, 4, 1, 1e-6, 0}, ET_F32, ET_F32, ET_FILL_EXACT);
+    a = answer(&m, "serial", 1);
+    for (int64_t token = 0; token < 4; token++) /* the element is at token mod 4 */
+        for (int64_t i = 0; i < 2; i++)
+            ck_assert(shows(&m, &a, 5 * token + i, 0) == (token == 0) &&
+                      shows(&m, &a, 5 * token + i, 1) == (token == 3));
+    discard(&a);
+    unmake(&m);
 }
 END_TEST
 
@@ -812,6 +858,7 @@ Suite *et_suite(void)
     tcase_add_test(tests, the_tolerance_of_a_norm_is_half_that_of_its_sum_and_five_roundings);
     tcase_add_test(tests, the_tolerance_of_a_gate_follows_its_argument);
     tcase_add_loop_test(tests, both_orders_stay_within_the_tolerance, 0, SHAPES);
+    tcase_add_test(tests, from_14_7_to_88_7_softplus_is_its_argument_by_either_formula);
     tcase_add_test(tests, tails_of_the_gates_stay_within_the_tolerance);
     tcase_add_test(tests, lies_are_far_outside_the_tolerance);
     tcase_add_test(tests, lies_are_what_they_are_called);
@@ -828,6 +875,7 @@ Suite *et_suite(void)
     tcase_add_loop_test(tests, exact_data_have_one_result_in_either_order, 0,
                         sizeof exact_dims / sizeof *exact_dims);
     tcase_add_test(tests, exact_data_show_every_lie_in_every_row);
+    tcase_add_test(tests, exact_data_show_no_lost_element_in_bf16_from_65536_on_and_below_5_one);
     tcase_add_test(tests, exact_gates_tell_head_token_and_tensor_apart);
     tcase_add_test(tests, cost_counts_each_tensor_once);
     suite_add_tcase(suite, tests);
