@@ -198,8 +198,10 @@ static int64_t parts(int64_t n, int64_t part)
     return n / part + (n % part != 0);
 }
 
+/* Not whole where *stop is set. */
 static enum et_status make_input(const struct et_problem *problem, int t, const struct source *source,
-                                 enum et_poison_kind poison, int threads, struct et_error *error)
+                                 enum et_poison_kind poison, int threads, const volatile sig_atomic_t *stop,
+                                 struct et_error *error)
 {
     const struct et_tensor *tensor = &problem->tensor[t];
     const int64_t n = tensor->size[tensor->rank - 1];
@@ -209,8 +211,8 @@ static enum et_status make_input(const struct et_problem *problem, int t, const 
     m.classes = m.values ? et_alloc((size_t)n * (size_t)threads, sizeof *m.classes, error) : NULL;
     const bool ready = m.classes != NULL;
     if (ready) {
-        et_parallel(threads, parts(elements_of(tensor), ITEM), poison_part, &m);
-        et_parallel(threads, parts(et_tensor_rows(tensor), m.rows_a_turn), make_rows, &m);
+        et_parallel(threads, parts(elements_of(tensor), ITEM), stop, poison_part, &m);
+        et_parallel(threads, parts(et_tensor_rows(tensor), m.rows_a_turn), stop, make_rows, &m);
     }
     et_free(m.values);
     et_free(m.classes);
@@ -242,11 +244,11 @@ static void hash_element(struct hasher *hasher, enum et_dtype dtype, uint32_t bi
 
 /* classes: room for a row of an input; NULL where all elements count. */
 static void hash_tensor(struct hasher *hasher, const struct et_problem *problem, int t, const void *data,
-                        enum et_class *classes)
+                        enum et_class *classes, const volatile sig_atomic_t *stop)
 {
     const struct et_tensor *tensor = &problem->tensor[t];
     const int64_t rows = et_tensor_rows(tensor), n = tensor->size[tensor->rank - 1];
-    for (int64_t row = 0; row < rows; row++) {
+    for (int64_t row = 0; row < rows && !et_stopped(stop); row++) {
         int64_t at = et_row_at(tensor, row);
         if (classes)
             problem->op->classify(problem, t, row, classes);
@@ -258,7 +260,7 @@ static void hash_tensor(struct hasher *hasher, const struct et_problem *problem,
 }
 
 enum et_status et_digest(const struct et_problem *problem, enum et_role role, const void *const *data,
-                         char digest[33], struct et_error *error)
+                         const volatile sig_atomic_t *stop, char digest[33], struct et_error *error)
 {
     const struct et_tensor_spec *specs = problem->op->tensors;
     struct hasher hasher = {.used = 0};
@@ -270,9 +272,11 @@ enum et_status et_digest(const struct et_problem *problem, enum et_role role, co
         enum et_class *classes = role == ET_INPUT ? et_alloc((size_t)n, sizeof *classes, error) : NULL;
         if (role == ET_INPUT && !classes)
             return ET_FAILED;
-        hash_tensor(&hasher, problem, t, data[t], classes);
+        hash_tensor(&hasher, problem, t, data[t], classes, stop);
         et_free(classes);
     }
+    if (et_stopped(stop))
+        return et_fail(error, ET_FAILED, "interrupted while a digest was computed");
     XXH128_canonical_t canonical;
     XXH128_canonicalFromHash(&canonical, XXH3_128bits_digest(&hasher.state));
     for (size_t i = 0; i < sizeof canonical.digest; i++)
@@ -280,12 +284,13 @@ enum et_status et_digest(const struct et_problem *problem, enum et_role role, co
     return ET_OK;
 }
 
-static enum et_status digest_inputs(struct et_job_step *step, struct et_error *error)
+static enum et_status digest_inputs(struct et_job_step *step, const volatile sig_atomic_t *stop,
+                                    struct et_error *error)
 {
     const void *data[ET_TENSORS] = {NULL};
     for (int t = 0; step->problem.op->tensors[t].name; t++)
         data[t] = step->problem.tensor[t].data;
-    return et_digest(&step->problem, ET_INPUT, data, step->digest, error);
+    return et_digest(&step->problem, ET_INPUT, data, stop, step->digest, error);
 }
 
 /* ---- Files of a job ---- */
@@ -458,8 +463,8 @@ static enum et_status write_description(const struct et_job *job, struct et_erro
 }
 
 static enum et_status make_inputs(const struct et_case *c, int i, enum et_poison_kind poison,
-                                  const struct et_fill *run, int threads, struct et_job_step *step,
-                                  struct et_error *error)
+                                  const struct et_fill *run, int threads, const volatile sig_atomic_t *stop,
+                                  struct et_job_step *step, struct et_error *error)
 {
     struct et_problem *problem = &step->problem;
     enum et_status status = ET_OK;
@@ -469,15 +474,17 @@ static enum et_status make_inputs(const struct et_case *c, int i, enum et_poison
         struct source source;
         status = open_source(c, i, t, run, problem, &source, error);
         if (status == ET_OK)
-            status = make_input(problem, t, &source, poison, threads, error);
+            status = make_input(problem, t, &source, poison, threads, stop, error);
+        if (status == ET_OK && et_stopped(stop))
+            status = et_fail(error, ET_FAILED, "interrupted while inputs were made");
         close_source(&source);
     }
     return status;
 }
 
 static enum et_status write_step(const struct et_case *c, int i, const struct et_twin *twin,
-                                 const struct et_fill *run, int threads, struct et_job *job,
-                                 struct et_error *error)
+                                 const struct et_fill *run, int threads, const volatile sig_atomic_t *stop,
+                                 struct et_job *job, struct et_error *error)
 {
     struct et_job_step *step = &job->steps[i];
     enum et_status status = et_case_problem(c, i, twin, step->params, &step->problem, error);
@@ -490,12 +497,14 @@ static enum et_status write_step(const struct et_case *c, int i, const struct et
     for (int t = 0; status == ET_OK && c->op->tensors[t].name; t++)
         step->problem.tensor[t].data = data[t];
     if (status == ET_OK)
-        status =
-            make_inputs(c, i, twin && twin->has_poison ? twin->poison : c->poison, run, threads, step, error);
+        status = make_inputs(c, i, twin && twin->has_poison ? twin->poison : c->poison, run, threads, stop,
+                             step, error);
     if (status == ET_OK && (chmod(path, 0444) != 0 || mprotect(step->map, step->map_bytes, PROT_READ) != 0))
         status = et_fail(error, ET_FAILED, "%s cannot be made read-only: %s", path, strerror(errno));
     if (status == ET_OK)
-        status = digest_inputs(step, error);
+        status = digest_inputs(step, stop, error);
+    if (status != ET_OK && step->map)
+        unlink(path);
     et_free(path);
     return status;
 }
@@ -511,13 +520,13 @@ static enum et_status job_new(const char *folder, const struct et_operator *op, 
 }
 
 enum et_status et_job_write(const struct et_case *c, const struct et_twin *twin, enum et_fill_kind fill,
-                            const uint64_t *seed, int threads, const char *folder, struct et_job *job,
-                            struct et_error *error)
+                            const uint64_t *seed, int threads, const volatile sig_atomic_t *stop,
+                            const char *folder, struct et_job *job, struct et_error *error)
 {
     const struct et_fill run = {.kind = fill, .seed = seed ? *seed : c->seed, .value = 1};
     enum et_status status = job_new(folder, c->op, c->step_count, job, error);
     for (int i = 0; i < c->step_count && status == ET_OK; i++)
-        status = write_step(c, i, twin, &run, threads, job, error);
+        status = write_step(c, i, twin, &run, threads, stop, job, error);
     if (status == ET_OK)
         status = write_description(job, error);
     if (status != ET_OK)

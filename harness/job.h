@@ -14,6 +14,8 @@
 #ifndef ET_HARNESS_JOB_H
 #define ET_HARNESS_JOB_H
 
+#include <signal.h>
+
 #include "case.h"
 #include "json.h"
 #include "safetensors.h"
@@ -37,10 +39,11 @@ struct et_job {
  * The judge's side: generates every input of the case under one fill (threads > 0 of them), writes the folder
  * (which must exist; files of the same names are replaced) and keeps the inputs mapped. `seed` replaces the
  * case's when given. twin may be NULL. The fill `constant`, asked for by name alone, is of ones.
+ * ET_FAILED soon after *stop is set (stop may be NULL); no inputs that are not whole are left.
  */
 enum et_status et_job_write(const struct et_case *c, const struct et_twin *twin, enum et_fill_kind fill,
-                            const uint64_t *seed, int threads, const char *folder, struct et_job *job,
-                            struct et_error *error);
+                            const uint64_t *seed, int threads, const volatile sig_atomic_t *stop,
+                            const char *folder, struct et_job *job, struct et_error *error);
 
 /* The runner's side: reads job.json strictly, maps the inputs read-only. ET_INVALID: something is wrong in
  * it. */
@@ -64,10 +67,10 @@ enum et_status et_outputs_create(const struct et_job *job, int step, int repeat,
 /*
  * XXH3-128, in hex, over the elements of the given role in normative order, a tensor after the other, NaN
  * canonical; data[t] are buffers. Elements that are poison do not count, so that neither layout nor poison
- * shows. Fails only for want of memory.
+ * shows. Fails for want of memory, or soon after *stop is set (stop may be NULL).
  */
 enum et_status et_digest(const struct et_problem *problem, enum et_role role, const void *const *data,
-                         char digest[33], struct et_error *error);
+                         const volatile sig_atomic_t *stop, char digest[33], struct et_error *error);
 
 /* Removes a folder and what is in it; missing is fine. */
 void et_remove_folder(const char *folder);

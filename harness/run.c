@@ -357,8 +357,8 @@ static enum et_status write_jobs(struct context *context, struct group *group, s
         char *folder = make_folder(group->folder, "job", j, error);
         const enum et_status status =
             folder ? et_job_write(group->c, j ? &group->c->twins[j - 1] : NULL, group->fill,
-                                  options->has_seed ? &options->seed : NULL, options->threads, folder,
-                                  &group->jobs[j], error)
+                                  options->has_seed ? &options->seed : NULL, options->threads, context->stop,
+                                  folder, &group->jobs[j], error)
                    : ET_FAILED;
         et_free(folder);
         if (status != ET_OK)
@@ -595,7 +595,7 @@ static void judge_group(struct group *group)
             attempt->device_ns += input.facts[0].device_ns;
             struct et_error error;
             if (et_digest(&input.job->steps[step].problem, ET_OUTPUT, input.outputs[0].data,
-                          attempt->outputs[step], &error) != ET_OK)
+                          group->context->stop, attempt->outputs[step], &error) != ET_OK)
                 set_verdict(attempt, ET_ERROR, error.text);
         }
 }
@@ -1091,7 +1091,7 @@ enum et_status et_predict_plan(const struct et_options *options, const struct et
             status = predict_group(&context, &plan->runs[i], n, error);
     }
     remove_temp(&context);
-    return status;
+    return *stop ? ET_OK : status; /* what was interrupted is no trouble of its own */
 }
 
 int et_run_plan(const struct et_options *options, const struct et_plan *plan,

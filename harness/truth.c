@@ -153,18 +153,11 @@ static void lie_unit(const struct share *share, void *work, int64_t i)
     }
 }
 
-static bool is_stopped(const struct share *share)
-{
-    return share->stop && *share->stop;
-}
-
 static void oracle_unit(void *context, int thread, int64_t i)
 {
     const struct share *share = context;
     struct et_truth *truth = share->truth;
     void *work = share->scratch + (size_t)thread * share->scratch_bytes;
-    if (is_stopped(share))
-        return;
     share->problem->op->oracle(share->problem, truth->unit[i], truth->ariths, truth->arith_count, work,
                                truth->value + truth->at[i],
                                truth->spread + truth->at[i] * truth->arith_count);
@@ -175,7 +168,7 @@ static void replay_unit(void *context, int thread, int64_t i)
 {
     struct share *share = context;
     struct et_truth *truth = share->truth;
-    if (atomic_load(&share->refused) || is_stopped(share))
+    if (atomic_load(&share->refused))
         return;
     float *value = truth->replay + share->order * truth->at[truth->units] + truth->at[i];
     struct et_met met = {0};
@@ -192,7 +185,7 @@ static void replay_order(struct share *share, int threads)
     struct et_truth *truth = share->truth;
     atomic_store(&share->refused, false);
     atomic_store(&share->subnormal, false);
-    et_parallel(threads, truth->units, replay_unit, share);
+    et_parallel(threads, truth->units, share->stop, replay_unit, share);
     truth->replayed[share->order] = !atomic_load(&share->refused);
     truth->met[share->order].subnormal = atomic_load(&share->subnormal);
 }
@@ -248,7 +241,7 @@ static enum et_status compute(const struct et_problem *problem, int threads,
     if (!share.scratch)
         return ET_FAILED;
     const double start = et_now();
-    et_parallel(n, truth->units, oracle_unit, &share);
+    et_parallel(n, truth->units, stop, oracle_unit, &share);
     const double middle = et_now();
     for (share.order = 0; share.order < truth->order_count; share.order++)
         replay_order(&share, n);

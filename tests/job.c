@@ -2,6 +2,7 @@
 #define _XOPEN_SOURCE 700
 
 #include "../harness/job.h"
+#include "../harness/parallel.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -87,7 +88,7 @@ static void give_file(struct et_data *data, const char *tensor)
 static void write_job(const struct et_case *c, const char *folder, struct et_job *job)
 {
     struct et_error error = {.text = ""};
-    ck_assert_msg(et_job_write(c, NULL, ET_FILL_NORMAL, NULL, 1, folder, job, &error) == ET_OK, "%s",
+    ck_assert_msg(et_job_write(c, NULL, ET_FILL_NORMAL, NULL, 1, NULL, folder, job, &error) == ET_OK, "%s",
                   error.text);
 }
 
@@ -95,7 +96,7 @@ static void digest_of(const struct et_case *c, enum et_fill_kind fill, char dige
 {
     struct et_job job;
     struct et_error error = {.text = ""};
-    ck_assert_msg(et_job_write(c, NULL, fill, NULL, 1, "b", &job, &error) == ET_OK, "%s", error.text);
+    ck_assert_msg(et_job_write(c, NULL, fill, NULL, 1, NULL, "b", &job, &error) == ET_OK, "%s", error.text);
     memcpy(digest, job.steps[0].digest, 33);
     et_job_free(&job);
 }
@@ -207,7 +208,7 @@ START_TEST(a_constant_given_by_the_case_is_itself_and_the_runs_fill_is_the_opera
     struct et_job job;
     make_case(&f, usual);
     give_constant(&f.steps[0].data[W], -3.5);
-    ck_assert_int_eq(et_job_write(&f.c, NULL, ET_FILL_CONSTANT, NULL, 1, "a", &job, NULL), ET_OK);
+    ck_assert_int_eq(et_job_write(&f.c, NULL, ET_FILL_CONSTANT, NULL, 1, NULL, "a", &job, NULL), ET_OK);
     ck_assert(element(tensor_of(&job, W), 3, 0, 5) == -3.5F);
     ck_assert(element(tensor_of(&job, W), 3, 0, 6) == 0);
     ck_assert(element(tensor_of(&job, V), 5, 1, 4) == 1);
@@ -217,7 +218,7 @@ START_TEST(a_constant_given_by_the_case_is_itself_and_the_runs_fill_is_the_opera
     struct et_gqa_av four = usual;
     four.context = 4;
     make_case(&f, four);
-    ck_assert_int_eq(et_job_write(&f.c, NULL, ET_FILL_CONSTANT, NULL, 1, "a", &job, NULL), ET_OK);
+    ck_assert_int_eq(et_job_write(&f.c, NULL, ET_FILL_CONSTANT, NULL, 1, NULL, "a", &job, NULL), ET_OK);
     ck_assert(element(tensor_of(&job, W), 3, 0, 3) == 0.25F);
     et_job_free(&job);
 }
@@ -255,7 +256,7 @@ START_TEST(values_may_cover_leading_dimensions)
 
     struct et_error error;
     give_values(&f.steps[0].data[V], three, 3);
-    ck_assert_int_ne(et_job_write(&f.c, NULL, ET_FILL_NORMAL, NULL, 1, "a", &job, &error), ET_OK);
+    ck_assert_int_ne(et_job_write(&f.c, NULL, ET_FILL_NORMAL, NULL, 1, NULL, "a", &job, &error), ET_OK);
     ck_assert_msg(strstr(error.text, "3 values for v"), "%s", error.text);
     ck_assert_ptr_null(job.steps);
 }
@@ -270,7 +271,7 @@ START_TEST(the_seed_moves_what_has_none_of_its_own)
     f.steps[0].data[W] = (struct et_data){
         .given = true, .kind = ET_DATA_FILL, .fill = {.kind = ET_FILL_UNIFORM, .seed = 3}, .seeded = true};
     write_job(&f.c, "a", &first);
-    ck_assert_int_eq(et_job_write(&f.c, NULL, ET_FILL_NORMAL, &seed, 1, "b", &second, NULL), ET_OK);
+    ck_assert_int_eq(et_job_write(&f.c, NULL, ET_FILL_NORMAL, &seed, 1, NULL, "b", &second, NULL), ET_OK);
     ck_assert_mem_eq(tensor_of(&first, W)->data, tensor_of(&second, W)->data, tensor_of(&first, W)->bytes);
     ck_assert_mem_ne(tensor_of(&first, V)->data, tensor_of(&second, V)->data, tensor_of(&first, V)->bytes);
     et_job_free(&second);
@@ -300,13 +301,52 @@ START_TEST(any_number_of_threads_makes_the_same_bytes)
                                      .capacity = 70003});
     f.c.dtype[V] = ET_BF16;
     pad(&f.c.layout[W], 2, 1, 2);
-    ck_assert_int_eq(et_job_write(&f.c, NULL, ET_FILL_OUTLIER, NULL, 1, "a", &one, NULL), ET_OK);
-    ck_assert_int_eq(et_job_write(&f.c, NULL, ET_FILL_OUTLIER, NULL, 3, "b", &three, NULL), ET_OK);
+    ck_assert_int_eq(et_job_write(&f.c, NULL, ET_FILL_OUTLIER, NULL, 1, NULL, "a", &one, NULL), ET_OK);
+    ck_assert_int_eq(et_job_write(&f.c, NULL, ET_FILL_OUTLIER, NULL, 3, NULL, "b", &three, NULL), ET_OK);
     ck_assert_uint_eq(one.steps[0].map_bytes, three.steps[0].map_bytes);
     ck_assert_mem_eq(one.steps[0].map, three.steps[0].map, one.steps[0].map_bytes);
     ck_assert_str_eq(one.steps[0].digest, three.steps[0].digest);
     et_job_free(&one);
     et_job_free(&three);
+}
+END_TEST
+
+/* Turn 3 of one thread stops the rest. */
+static void stop_at_3(void *context, int thread, int64_t i)
+{
+    volatile sig_atomic_t *stop = context;
+    ck_assert_int_eq(thread, 0);
+    ck_assert_int_le(i, 3);
+    *stop = i == 3;
+}
+
+START_TEST(no_turn_of_a_loop_begins_once_it_is_stopped)
+{
+    volatile sig_atomic_t stop = 0;
+    et_parallel(1, 10, &stop, stop_at_3, (void *)&stop);
+    ck_assert_int_eq(stop, 1);
+}
+END_TEST
+
+START_TEST(a_job_that_is_stopped_leaves_no_inputs)
+{
+    struct fixture f;
+    struct et_job job;
+    struct et_error error;
+    const volatile sig_atomic_t stop = 1;
+    make_case(&f, usual);
+    ck_assert_int_eq(et_job_write(&f.c, NULL, ET_FILL_NORMAL, NULL, 1, &stop, "a", &job, &error), ET_FAILED);
+    ck_assert_str_eq(error.text, "interrupted while inputs were made");
+    ck_assert_ptr_null(job.steps);
+    ck_assert_int_ne(access("a/0.safetensors", F_OK), 0);
+
+    write_job(&f.c, "a", &job);
+    const struct et_problem *problem = &job.steps[0].problem;
+    const void *data[ET_TENSORS] = {[W] = problem->tensor[W].data, [V] = problem->tensor[V].data};
+    char digest[33];
+    ck_assert_int_eq(et_digest(problem, ET_INPUT, data, &stop, digest, &error), ET_FAILED);
+    ck_assert_str_eq(error.text, "interrupted while a digest was computed");
+    et_job_free(&job);
 }
 END_TEST
 
@@ -387,7 +427,8 @@ START_TEST(a_file_that_does_not_fit_is_refused)
         make_case(&f, usual);
         give_file(&f.steps[0].data[V], table[i].tensor);
         write_data(table[i].dtype, table[i].rank, table[i].size, 0);
-        ck_assert_int_eq(et_job_write(&f.c, NULL, ET_FILL_NORMAL, NULL, 1, "a", &job, &error), ET_INVALID);
+        ck_assert_int_eq(et_job_write(&f.c, NULL, ET_FILL_NORMAL, NULL, 1, NULL, "a", &job, &error),
+                         ET_INVALID);
         ck_assert_msg(strstr(error.text, table[i].sentence), "%s", error.text);
     }
 }
@@ -481,11 +522,11 @@ START_TEST(the_digest_takes_every_nan_for_the_same)
     float out[20] = {0};
     const void *data[ET_TENSORS] = {[OUT] = out};
     char zero[33], one[33], two[33];
-    ck_assert_int_eq(et_digest(problem, ET_OUTPUT, data, zero, NULL), ET_OK);
+    ck_assert_int_eq(et_digest(problem, ET_OUTPUT, data, NULL, zero, NULL), ET_OK);
     et_store(ET_F32, out, 19, 0x7fc00000);
-    ck_assert_int_eq(et_digest(problem, ET_OUTPUT, data, one, NULL), ET_OK);
+    ck_assert_int_eq(et_digest(problem, ET_OUTPUT, data, NULL, one, NULL), ET_OK);
     et_store(ET_F32, out, 19, 0xffabcdef);
-    ck_assert_int_eq(et_digest(problem, ET_OUTPUT, data, two, NULL), ET_OK);
+    ck_assert_int_eq(et_digest(problem, ET_OUTPUT, data, NULL, two, NULL), ET_OK);
     ck_assert_str_ne(zero, one);
     ck_assert_str_eq(one, two);
     et_job_free(&job);
@@ -569,7 +610,7 @@ START_TEST(a_twin_has_its_own_params_and_poison)
     edit.edits[5] = true; /* capacity */
     edit.value[5] = 9;
     write_job(&f.c, "a", &job);
-    ck_assert_int_eq(et_job_write(&f.c, &edit, ET_FILL_NORMAL, NULL, 1, "b", &twin, NULL), ET_OK);
+    ck_assert_int_eq(et_job_write(&f.c, &edit, ET_FILL_NORMAL, NULL, 1, NULL, "b", &twin, NULL), ET_OK);
     ck_assert_int_eq(tensor_of(&twin, V)->size[0], 9);
     ck_assert(element(tensor_of(&twin, V), 8, 0, 0) == 1e30F);
     ck_assert_str_eq(job.steps[0].digest, twin.steps[0].digest);
@@ -586,7 +627,7 @@ START_TEST(a_shape_that_is_refused_writes_no_job)
     struct et_gqa_av params = usual;
     params.capacity = 5;
     make_case(&f, params);
-    ck_assert_int_eq(et_job_write(&f.c, NULL, ET_FILL_NORMAL, NULL, 1, "a", &job, &error), ET_REFUSED);
+    ck_assert_int_eq(et_job_write(&f.c, NULL, ET_FILL_NORMAL, NULL, 1, NULL, "a", &job, &error), ET_REFUSED);
     ck_assert_msg(strstr(error.text, "capacity is 5, below context = 6"), "%s", error.text);
     ck_assert_int_ne(access("a/job.json", F_OK), 0);
     ck_assert_ptr_null(job.folder);
@@ -891,6 +932,8 @@ Suite *et_suite(void)
     tcase_add_loop_test(tests, a_malformed_description_is_one_sentence, 0, sizeof damages / sizeof *damages);
     tcase_add_test(tests, a_job_of_another_operator_reads_back_and_its_types_are_checked);
     tcase_add_test(tests, strides_whose_products_wrap_are_beyond_the_buffer);
+    tcase_add_test(tests, no_turn_of_a_loop_begins_once_it_is_stopped);
+    tcase_add_test(tests, a_job_that_is_stopped_leaves_no_inputs);
     tcase_add_test(tests, a_job_without_its_files_is_refused);
     tcase_add_test(tests, outputs_come_back_as_whole_buffers);
     tcase_add_test(tests, outputs_that_are_not_the_jobs_are_refused);

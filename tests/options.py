@@ -414,6 +414,26 @@ class AnInterruptedRun(unittest.TestCase):
         self.assertEqual((130, ''), (code, err))
         self.assertRegex(out.splitlines()[-1], r'^1 passed, 0 failed, 1 not run in ')
 
+    def test_ends_while_inputs_are_filled(self):
+        # v is 65536 * 8 * 128 * 4 bytes, 256 MiB: seconds of filling on one thread.
+        params = {'q_heads': 8, 'kv_heads': 8, 'head_dim': 128, 'context': 65536}
+        path = case_file('f', small('first', variants=['gqa']),
+                         {'name': 'large', 'params': params, 'rows': 1, 'variants': ['gqa']})
+        for number in signal.SIGINT, signal.SIGTERM, signal.SIGHUP:
+            temp, results = fresh(), fresh() / 'r.jsonl'
+
+            def filled(run):
+                """Inputs are read-only once they are whole."""
+                inputs = [file.stat() for file in temp.glob('etalon-*/group*/job0/0.safetensors')]
+                return any(st.st_size > 2**28 and st.st_mode & 0o200 for st in inputs)
+
+            code, out, err = self.interrupt(number, path, '-j', 1, '-o', results, until=filled, TMPDIR=temp)
+            self.assertEqual((128 + number, '', []), (code, err, list(temp.iterdir())))
+            self.assertRegex(out.splitlines()[-1], r'^1 passed, 0 failed, 1 not run in ')
+            self.assertEqual(2, results.read_text().count('\n'))
+            code, out, err = self.interrupt(number, '--dry-run', '-v', path, '-j', 1, until=filled, TMPDIR=temp)
+            self.assertEqual((128 + number, '2 runs, none executed\n', []), (code, err, list(temp.iterdir())))
+
     @staticmethod
     def idle(pid):
         """It used no time of a processor for a while."""

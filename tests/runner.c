@@ -645,8 +645,8 @@ static void make_job(struct fixture *f)
         f->steps[i].data[1] = (struct et_data){
             .given = true, .kind = ET_DATA_FILL, .fill = {.kind = ET_FILL_CONSTANT, .value = 3 + i}};
     }
-    ck_assert_msg(et_job_write(&f->c, NULL, ET_FILL_NORMAL, NULL, 1, "job", &f->job, &error) == ET_OK, "%s",
-                  error.text);
+    ck_assert_msg(et_job_write(&f->c, NULL, ET_FILL_NORMAL, NULL, 1, NULL, "job", &f->job, &error) == ET_OK,
+                  "%s", error.text);
 }
 
 static void ask_worker(struct et_runner *runner, enum mood mood, int repeats, double timeout_s)
