@@ -71,6 +71,12 @@ static void on_signal(int number)
     stop = number;
 }
 
+/* While there is nothing to be kept or removed yet. */
+static void leave(int number)
+{
+    _exit(128 + number);
+}
+
 static int refuse(const char *format, const char *a, const char *b)
 {
     fprintf(stderr, "etalon: ");
@@ -482,7 +488,9 @@ static int command_run(const struct et_options *options)
         return refuse("TMPDIR is %s: %s", temp, strerror(errno));
     if (temp && *temp && !S_ISDIR(st.st_mode))
         return refuse("TMPDIR is %s: %s", temp, strerror(ENOTDIR));
-    if (et_plan_make(options, &et_ocl, &plan, &error) != ET_OK)
+    const enum et_status status = et_plan_make(options, &et_ocl, &plan, &error);
+    on_signals(on_signal);
+    if (status != ET_OK)
         fprintf(stderr, "etalon: %s\n", error.text);
     else if (options->dry_run)
         code = dry_run(options, &plan);
@@ -529,6 +537,7 @@ static int command_mutate(struct et_options *options)
     enum et_status status = et_plan_make(options, &et_ocl, &plan, &error);
     if (status == ET_OK)
         status = read_mutants(options, &names, &plan, &error);
+    on_signals(on_signal);
     for (int i = 0; status == ET_OK && options->dry_run && i < plan.mutants.count; i++)
         printf("%s/%s\n", plan.mutants.at[i].op->name, plan.mutants.at[i].name);
     if (status != ET_OK)
@@ -704,10 +713,10 @@ static int execute(int argc, char **argv)
         return code;
     }
     if (!strcmp(command, "run")) {
-        on_signals(on_signal);
+        on_signals(leave);
         code = command_run(&options);
     } else if (!strcmp(command, "mutate")) {
-        on_signals(on_signal);
+        on_signals(leave);
         code = command_mutate(&options);
     } else if (!strcmp(command, "list")) {
         code = command_list(&options);

@@ -27,9 +27,9 @@ struct et_records {
 };
 
 /*
- * A file, or several one after the other in one: header, lines, header, lines. ET_INVALID with
- * "file:line[:column]: sentence" for what is no such file or ends in the middle of a line. Keys that it does
- * not know are left alone.
+ * A file of at most 256 MiB, or several one after the other in one: header, lines, header, lines. ET_INVALID
+ * with "file:line[:column]: sentence" for what is no such file or ends in the middle of a line, with
+ * "file: sentence" for what cannot be read or is larger. Keys that it does not know are left alone.
  */
 enum et_status et_records_read(const char *path, struct et_records *records, struct et_error *error);
 /* ET_INVALID where fewer runs are there than the headers announce. */

@@ -1,9 +1,12 @@
+#define _POSIX_C_SOURCE 200809L
+
 #include "memory.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 static void out_of_memory(struct et_error *error, size_t count, size_t size)
 {
@@ -139,11 +142,16 @@ enum et_status et_text_file(struct et_text *text, const char *path, size_t most,
         return et_fail(error, errno == ENOENT ? ET_LACKING : ET_INVALID, "%s: cannot be read: %s", path,
                        strerror(errno));
     const int code = add_stream(text, file, most);
+    struct stat st = {0};
+    const bool sized = fstat(fileno(file), &st) == 0 && S_ISREG(st.st_mode);
     fclose(file);
     if (code != 0)
         return et_fail(error, ET_INVALID, "%s: cannot be read: %s", path, strerror(code));
     if (text->failed)
         return et_fail(error, ET_FAILED, "%s: out of memory for its text", path);
+    if (text->length - before > most && sized)
+        return et_fail(error, ET_INVALID, "%s: has %lld bytes, at most %zu are read", path,
+                       (long long)st.st_size, most);
     if (text->length - before > most)
         return et_fail(error, ET_INVALID, "%s: more than %zu bytes", path, most);
     return ET_OK;

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """etalon diff, and the golden results of PoCL. Usage, skipping and exit status: as of cli.py."""
 import json
+import os
 import re
 import subprocess
 import sys
@@ -188,6 +189,14 @@ class AFileThatIsNoWholeResultsFile(unittest.TestCase):
 
     def test_because_it_is_not_there(self):
         self.assert_refused(cli.fresh() / 'none', ': cannot be read: No such file or directory')
+
+    def test_because_it_is_too_large(self):
+        sparse = self.of('{')
+        os.truncate(sparse, 2**28 + 1)
+        for path, why in ('/dev/zero', 'more than 268435456 bytes'), (sparse, 'has 268435457 bytes, at most 268435456 are read'):
+            self.assert_refused(path, f': {why}')
+            ran = cli.etalon('run', '--failed', path)
+            self.assertEqual((2, '', f'etalon: {path}: {why}\n'), (ran.code, ran.out, ran.err))
 
     def test_because_it_is_a_folder(self):
         self.assert_refused(cli.fresh(), ': cannot be read: Is a directory')

@@ -414,6 +414,19 @@ class AnInterruptedRun(unittest.TestCase):
         self.assertEqual((130, ''), (code, err))
         self.assertRegex(out.splitlines()[-1], r'^1 passed, 0 failed, 1 not run in ')
 
+    def test_ends_while_a_file_is_waited_for(self):
+        pipe = fresh() / 'pipe'
+        os.mkfifo(pipe)
+
+        def waits(run):
+            """It handles signals, and sleeps."""
+            status = dict(line.split(':\t', 1) for line in cli.read_proc(run.pid, 'status').splitlines())
+            return int(status['SigCgt'], 16) >> (signal.SIGTERM - 1) & 1 and status['State'].startswith('S')
+
+        for args in ['--failed', pipe], [pipe]:
+            for number in signal.SIGINT, signal.SIGTERM:
+                self.assertEqual((128 + number, '', ''), self.interrupt(number, *args, until=waits))
+
     def test_ends_while_inputs_are_filled(self):
         # v is 65536 * 8 * 128 * 4 bytes, 256 MiB: seconds of filling on one thread.
         params = {'q_heads': 8, 'kv_heads': 8, 'head_dim': 128, 'context': 65536}
