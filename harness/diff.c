@@ -21,18 +21,22 @@ static const char usage[] =
     "  --json            one JSON object\n"
     "  --markdown        a table, for a comment on a pull request\n"
     "  --headroom N      tell of headroom that changed by more than this factor (2)\n"
-    "  --strict          headroom that grew so, and outputs that owe no bytes, count as well\n"
+    "  --strict          headroom that grew so, outputs that owe no bytes, and any check that is no longer "
+    "held\n"
+    "                    count as well\n"
     "\n"
     "A regression: a run that went from PASS over XFAIL, SKIP to anything bad in that order; other inputs "
     "or\n"
-    "outputs where bytes are owed; a run that is gone; a new run that is bad. exit: 0 no regression, 1 "
-    "some,\n"
-    "2 usage, or a file that is no whole results file\n";
+    "outputs where bytes are owed; a PASS that lost its digests, its claim, its headroom or a check of "
+    "bytes\n"
+    "(replay, identical, exact); a run that is gone; a new run that is bad.\n"
+    "\n"
+    "exit: 0 no regression, 1 some, 2 usage, or a file that is no whole results file\n";
 
-enum kind { WORSE, BETTER, VERDICT, INPUTS, OUTPUTS, CLAIM, HEADROOM, REMOVED, ADDED, KINDS };
+enum kind { WORSE, BETTER, VERDICT, INPUTS, OUTPUTS, CLAIM, HEADROOM, CHECKS, REMOVED, ADDED, KINDS };
 
-static const char *const kind_names[] = {"worse", "better",   "verdict", "inputs", "outputs",
-                                         "claim", "headroom", "removed", "added"};
+static const char *const kind_names[] = {"worse", "better",   "verdict", "inputs",  "outputs",
+                                         "claim", "headroom", "checks",  "removed", "added"};
 
 enum form { TEXT, JSON, MARKDOWN };
 
@@ -224,11 +228,66 @@ static void compare_digests(struct diff *diff, const struct et_record *new, enum
     tell(diff, new, &change);
 }
 
+/* What else than a PASS lacks, its verdict tells. */
+static bool both_passed(const struct et_record *old, const struct et_record *new)
+{
+    return old->verdict == ET_PASS && new->verdict == ET_PASS;
+}
+
+/* A PASS that no longer says what it rests on. What the old file, a reduced one, say, does not have cannot be
+ * lost; whether bytes are owed is for the old file to say, as the new one may have lost that too. */
+static void compare_evidence(struct diff *diff, const struct et_record *old, const struct et_record *new)
+{
+    const struct {
+        enum kind kind;
+        const char *before, *after;
+    } digests[] = {{INPUTS, old->inputs, new->inputs}, {OUTPUTS, old->outputs, new->outputs}};
+    char digest[33];
+    struct change change = {.regression = old->owed || diff->strict, .after = "none"};
+    for (int i = 0; i < 2; i++) {
+        if (!digests[i].before || digests[i].after)
+            continue;
+        change.kind = digests[i].kind;
+        change.before = digest_of(digests[i].before, 0, digest);
+        change.text = "it passed without a digest";
+        tell(diff, new, &change);
+    }
+    if (!old->order || new->order)
+        return;
+    change.kind = CLAIM;
+    change.step = -1;
+    change.before = old->order;
+    change.text = "it passed without a claim";
+    tell(diff, new, &change);
+}
+
+static void compare_checks(struct diff *diff, const struct et_record *old, const struct et_record *new)
+{
+    static const char *const outcomes[] = {
+        [ET_NOT_RUN] = "not run", [ET_BROKEN] = "broken", [ET_SKIPPED] = "skipped"};
+    struct et_text text = {0};
+    struct change change = {.kind = CHECKS, .step = -1, .before = "held", .after = "not held"};
+    for (int i = 0; i < ET_CHECKS; i++) {
+        const enum et_outcome outcome = new->check[i];
+        if (old->check[i] != ET_HELD || outcome == ET_HELD)
+            continue;
+        const bool bytes = i == ET_CHECK_REPLAY || i == ET_CHECK_IDENTICAL || i == ET_CHECK_EXACT;
+        change.regression =
+            change.regression || diff->strict || outcome == ET_BROKEN || (bytes && outcome == ET_NOT_RUN);
+        et_text_add(&text, "%s%s: %s", text.length > 0 ? "\n" : "", et_check_name((enum et_check)i),
+                    outcomes[outcome]);
+    }
+    diff->body.failed = diff->body.failed || text.failed;
+    change.text = text.data;
+    if (text.length > 0)
+        tell(diff, new, &change);
+    et_text_free(&text);
+}
+
 static void compare_bytes(struct diff *diff, const struct et_record *old, const struct et_record *new)
 {
     const bool owed = old->owed && new->owed;
     const struct change claim = {.kind = CLAIM, .step = -1, .before = old->order, .after = new->order};
-    /* A run that was not executed has none: its verdict says so. */
     if (!old->outputs || !new->outputs)
         return;
     if (old->order && new->order && strcmp(old->order, new->order) != 0)
@@ -251,14 +310,18 @@ static double headroom_of(const struct et_record *record)
 static void compare_headrooms(struct diff *diff, const struct et_record *old, const struct et_record *new)
 {
     const double ratio = headroom_of(new) / headroom_of(old);
-    char before[40], after[60];
-    if (!(ratio > diff->factor || 1 / ratio > diff->factor) || isnan(old->headroom) || isnan(new->headroom))
+    const bool lost = !isnan(old->headroom) && isnan(new->headroom) && both_passed(old, new);
+    const bool moved =
+        !isnan(old->headroom) && !isnan(new->headroom) && (ratio > diff->factor || 1 / ratio > diff->factor);
+    char before[40], after[60] = "none";
+    if (!lost && !moved)
         return;
     snprintf(before, sizeof before, "%.3g", old->headroom);
-    snprintf(after, sizeof after, "%.3g", new->headroom);
+    if (moved)
+        snprintf(after, sizeof after, "%.3g", new->headroom);
     tell(diff, new,
          &(struct change){.kind = HEADROOM,
-                          .regression = diff->strict && ratio > 1,
+                          .regression = lost || (diff->strict && ratio > 1),
                           .step = -1,
                           .before = before,
                           .after = after});
@@ -267,8 +330,12 @@ static void compare_headrooms(struct diff *diff, const struct et_record *old, co
 static void compare(struct diff *diff, const struct et_record *old, const struct et_record *new)
 {
     compare_verdicts(diff, old, new);
+    if (both_passed(old, new))
+        compare_evidence(diff, old, new);
     compare_bytes(diff, old, new);
     compare_headrooms(diff, old, new);
+    if (both_passed(old, new))
+        compare_checks(diff, old, new);
 }
 
 /* One file of a single device, or of none, is matched with the other by id alone. */

@@ -72,6 +72,16 @@ static enum et_status read_verdict(const struct et_json *json, enum et_verdict *
                            : status;
 }
 
+static void keep_outcome(const char *name, const char *outcome, struct et_record *record)
+{
+    static const char *const outcomes[] = {
+        [ET_HELD] = "held", [ET_BROKEN] = "broken", [ET_SKIPPED] = "skipped"};
+    for (int check = 0; check < ET_CHECKS; check++)
+        for (int i = ET_HELD; i <= ET_SKIPPED && !strcmp(et_check_name((enum et_check)check), name); i++)
+            if (!strcmp(outcomes[i], outcome))
+                record->check[check] = (enum et_outcome)i;
+}
+
 static enum et_status read_outcome(const struct et_json *json, const cJSON *check, struct et_record *record,
                                    struct et_text *broken, struct et_error *error)
 {
@@ -81,6 +91,8 @@ static enum et_status read_outcome(const struct et_json *json, const cJSON *chec
         status = read_text(json, check, "outcome", &outcome, error);
     if (status == ET_OK)
         status = read_text(json, check, "text", &text, error);
+    if (status == ET_OK && outcome)
+        keep_outcome(check->string, outcome, record);
     if (status == ET_OK && outcome && !strcmp(outcome, "broken"))
         et_text_add(broken, "%s%s: %s", broken->length > 0 ? "\n" : "", check->string, text ? text : "");
     if (status == ET_OK && outcome && !strcmp(outcome, "skipped") && !strcmp(check->string, "replay"))

@@ -6,13 +6,14 @@
 
 /* What a line says of a run, as far as two results files are compared. */
 struct et_record {
-    char *id, *device;      /* device NULL: none was needed, or none is named */
-    int same;               /* lines before it with the same id and device */
-    char *reason, *order;   /* or NULL */
-    char *inputs, *outputs; /* digests of the steps with a space between, or NULL */
-    char *broken;           /* "CHECK: TEXT" of each broken check, one a line, or NULL */
-    bool owed;              /* the order has a name and its replay was not skipped: bytes are promised */
-    double headroom;        /* NaN: none, or no number */
+    char *id, *device;                /* device NULL: none was needed, or none is named */
+    int same;                         /* lines before it with the same id and device */
+    char *reason, *order;             /* or NULL */
+    char *inputs, *outputs;           /* digests of the steps with a space between, or NULL */
+    char *broken;                     /* "CHECK: TEXT" of each broken check, one a line, or NULL */
+    enum et_outcome check[ET_CHECKS]; /* as far as their names are known here */
+    bool owed;       /* the order has a name and its replay was not skipped: bytes are promised */
+    double headroom; /* NaN: none, or no number */
     enum et_verdict verdict;
     int line;
 };

@@ -119,6 +119,65 @@ class Headroom(Diff):
         self.assertEqual(0, self.diff([TWO], [{**TWO, 'headroom': 0.01}], '--strict').code)
 
 
+class APassThatLostItsEvidence(Diff):
+    CHECKS = {'checks': {name: {'outcome': 'held'} for name in ('bound', 'agrees', 'exact', 'replay', 'identical')}}
+
+    def without(self, *keys, of=TWO):
+        return {key: value for key, value in of.items() if key not in keys}
+
+    def test_because_it_has_no_digests_is_a_regression(self):
+        for key, digest in ('inputs', 'a' * 32), ('outputs', 'b' * 32):
+            for new in self.without(key), {**TWO, key: []}:
+                self.assert_change([TWO], [new], 1,
+                                   f'REGRESSION {key:8} gqa_av/f/two/normal/gqa on GPU: step 0: {digest} -> none',
+                                   '    it passed without a digest')
+
+    def test_because_it_has_no_claim_is_a_regression(self):
+        self.assert_change([TWO], [self.without('claim')], 1,
+                           'REGRESSION claim    gqa_av/f/two/normal/gqa on GPU: ctx64x4 -> none',
+                           '    it passed without a claim')
+
+    def test_where_no_bytes_were_owed_is_one_with_strict_only(self):
+        old = {**TWO, 'claim': {'order': 'none'}}
+        for key in 'inputs', 'outputs', 'claim':
+            for code, args in (0, []), (1, ['--strict']):
+                ran = self.diff([old], [self.without(key, of=old)], *args)
+                self.assertEqual((code, key), (ran.code, ran.out.split()[1]))
+
+    def test_because_it_has_no_headroom_is_a_regression(self):
+        for new in self.without('headroom'), {**TWO, 'headroom': None}:
+            self.assert_change([TWO], [new], 1, 'REGRESSION headroom gqa_av/f/two/normal/gqa on GPU: 0.1 -> none')
+
+    def test_because_checks_of_bytes_are_not_run_is_a_regression(self):
+        old = {**TWO, **self.CHECKS}
+        for new in TWO, {**TWO, 'checks': {}}:
+            self.assert_change([old], [new], 1,
+                               'REGRESSION checks   gqa_av/f/two/normal/gqa on GPU: held -> not held', '    bound: not run',
+                               '    agrees: not run', '    exact: not run', '    replay: not run', '    identical: not run')
+        for name in self.CHECKS['checks']:
+            new = {**TWO, 'checks': {key: value for key, value in self.CHECKS['checks'].items() if key != name}}
+            ran = self.diff([old], [new])
+            self.assertEqual((name in ('exact', 'replay', 'identical'), f'    {name}: not run'),
+                             (ran.code == 1, ran.out.splitlines()[1]))
+            self.assertEqual(1, self.diff([old], [new], '--strict').code)
+
+    def test_because_a_check_is_skipped_is_a_note(self):
+        new = {**TWO, 'checks': {**self.CHECKS['checks'], 'replay': {'outcome': 'skipped', 'text': 'probe: fma differs'}}}
+        for code, word, args in (0, 'note      ', []), (1, 'REGRESSION', ['--strict']):
+            self.assert_change([{**TWO, **self.CHECKS}], [new], code,
+                               f'{word} checks   gqa_av/f/two/normal/gqa on GPU: held -> not held', '    replay: skipped',
+                               args=args)
+
+    def test_is_told_by_its_verdict_where_it_is_none(self):
+        for verdict in 'SKIP', 'ERROR':
+            new = {'id': TWO['id'], 'verdict': verdict, 'reason': 'x'}
+            self.assert_change([{**TWO, **self.CHECKS}], [new], 1,
+                               f'REGRESSION worse    gqa_av/f/two/normal/gqa: PASS -> {verdict}', '    x')
+
+    def test_cannot_lose_what_a_reduced_file_does_not_have(self):
+        self.assertEqual(0, self.diff([self.without('headroom')], [{**TWO, **self.CHECKS}]).code)
+
+
 class TheSetOfRuns(Diff):
     def test_that_lost_one_is_a_regression(self):
         self.assert_change([TWO], [], 1, 'REGRESSION removed  gqa_av/f/two/normal/gqa on GPU: PASS')
