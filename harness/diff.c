@@ -467,16 +467,15 @@ static int parse(int argc, char **argv, struct diff *diff)
             diff->factor = strtod(optarg, &end);
             if (*optarg && !*end && diff->factor >= 1)
                 break;
-            fprintf(stderr, "etalon: --headroom takes a factor from 1 on, not \"%s\"\n", optarg);
+            et_complain("--headroom takes a factor from 1 on, not \"%s\"", optarg);
             return ET_EXIT_USAGE;
         default:
-            fprintf(stderr, "etalon: \"%s\" is not what diff takes; see etalon diff --help\n",
-                    argv[optind - 1]);
+            et_complain("\"%s\" is not what diff takes; see etalon diff --help", argv[optind - 1]);
             return ET_EXIT_USAGE;
         }
     }
     if (argc - optind != 2) {
-        fprintf(stderr, "etalon: diff takes two results files; see etalon diff --help\n");
+        et_complain("diff takes two results files; see etalon diff --help");
         return ET_EXIT_USAGE;
     }
     diff->path[0] = argv[optind];
@@ -501,7 +500,7 @@ int et_diff(int argc, char **argv)
         }
     }
     if (error.text[0])
-        fprintf(stderr, "etalon: %s\n", error.text);
+        et_complain("%s", error.text);
     for (int i = 0; i < 2; i++)
         et_records_free(&diff.records[i]);
     et_text_free(&diff.body);

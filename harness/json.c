@@ -33,8 +33,7 @@ struct scan {
 
 static enum et_status scan_value(struct scan *s, size_t parent, const struct et_json_place *key);
 
-/* Names and values of a file go into sentences, which are one line and steer no terminal: C0, DEL and C1. */
-static void hide_controls(char *text)
+void et_hide_controls(char *text)
 {
     unsigned char *to = (unsigned char *)text;
     for (const unsigned char *c = to; *c; c++) {
@@ -50,7 +49,7 @@ static enum et_status place_fail(const char *file, int line, int column, struct 
 {
     struct et_error sentence;
     vsnprintf(sentence.text, sizeof sentence.text, format, args);
-    hide_controls(sentence.text);
+    et_hide_controls(sentence.text);
     if (line == 0)
         return et_fail(error, ET_INVALID, "%s: %s", file, sentence.text);
     return et_fail(error, ET_INVALID, "%s:%d:%d: %s", file, line, column, sentence.text);

@@ -4,8 +4,10 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <limits.h>
 #include <math.h>
 #include <pthread.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -85,6 +87,17 @@ struct group {
     struct et_error error; /* of the truth */
     enum et_status status;
 };
+
+void et_complain(const char *format, ...)
+{
+    char line[2 * PATH_MAX];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(line, sizeof line, format, args);
+    va_end(args);
+    et_hide_controls(line);
+    fprintf(stderr, "etalon: %s\n", line);
+}
 
 static int jobs_of(const struct et_case *c)
 {
@@ -657,7 +670,7 @@ static void keep_outputs(const struct group *group)
             if (!attempt->kept)
                 et_remove_folder(from);
             else if (!to || rename(from, twin ? twin : to) != 0)
-                fprintf(stderr, "etalon: %s: %s\n", from, strerror(errno));
+                et_complain("%s: %s", from, strerror(errno));
             et_free(twin);
             et_free(to);
         }
@@ -668,7 +681,7 @@ static void keep_group(struct group *group)
     keep_outputs(group);
     if (rename(group->folder, group->kept) == 0)
         return;
-    fprintf(stderr, "etalon: %s: %s\n", group->kept, strerror(errno));
+    et_complain("%s: %s", group->kept, strerror(errno));
     et_remove_folder(group->folder);
 }
 
@@ -994,7 +1007,7 @@ static int close_kills(const struct context *context)
     bool broken = false;
     if (et_kills_close(context->kills, &broken, &error) == ET_OK)
         return broken ? ET_EXIT_BROKEN : ET_EXIT_PASS;
-    fprintf(stderr, "etalon: %s\n", error.text);
+    et_complain("%s", error.text);
     return ET_EXIT_BROKEN;
 }
 
@@ -1010,7 +1023,8 @@ static int exit_status(const struct context *context, const char *drivers)
         return ET_EXIT_BROKEN;
     if (good > 0 || context->plan->count == 0)
         return ET_EXIT_PASS;
-    fprintf(stderr, "etalon: nothing could be judged\n%s", drivers ? drivers : "");
+    et_complain("nothing could be judged");
+    fputs(drivers ? drivers : "", stderr);
     return ET_EXIT_NOTHING;
 }
 
@@ -1109,12 +1123,12 @@ int et_run_plan(const struct et_options *options, const struct et_plan *plan,
         code = ET_EXIT_NOTHING;
     }
     if (*stop) {
-        fprintf(stderr, "etalon: interrupted while devices were opened\n");
+        et_complain("interrupted while devices were opened");
         goto done;
     }
     if (status == ET_OK && needs_device(plan) && context.station_count == 0) {
-        fprintf(stderr, "etalon: no device%s\n%s", options->devices.count ? " of that name" : "",
-                drivers ? drivers : "");
+        et_complain("no device%s", options->devices.count ? " of that name" : "");
+        fputs(drivers ? drivers : "", stderr);
         goto done;
     }
     if (status == ET_OK) {
@@ -1122,7 +1136,7 @@ int et_run_plan(const struct et_options *options, const struct et_plan *plan,
         status = open_report(&context, drivers, &error);
     }
     if (status != ET_OK) {
-        fprintf(stderr, "etalon: %s\n", error.text);
+        et_complain("%s", error.text);
         goto done;
     }
     run_all(&context);
@@ -1132,14 +1146,14 @@ int et_run_plan(const struct et_options *options, const struct et_plan *plan,
     }
     code = exit_status(&context, drivers);
     if (et_report_close(context.report, &error) != ET_OK) {
-        fprintf(stderr, "etalon: %s\n", error.text);
+        et_complain("%s", error.text);
         code = ET_EXIT_BROKEN;
     }
 done:
     for (int i = 0; i < context.station_count; i++) {
         struct station *station = &context.stations[i];
         if (et_runner_stop(&station->runner, &error) != ET_OK)
-            fprintf(stderr, "etalon: %s: %s\n", station->runner.device.name, error.text);
+            et_complain("%s: %s", station->runner.device.name, error.text);
         et_free(station->spent);
     }
     remove_temp(&context);

@@ -9,6 +9,9 @@
 /* Exit statuses, frozen (docs/checks.md). */
 enum et_exit { ET_EXIT_PASS = 0, ET_EXIT_BROKEN = 1, ET_EXIT_USAGE = 2, ET_EXIT_NOTHING = 3 };
 
+/* Prints "etalon: ", the sentence and a line end to stderr: one line, whatever the names that it quotes. */
+void et_complain(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
 /*
  * Runs everything on every device that options name and returns the exit status. Sentences for the user go to
  * stderr. *stop becomes the number of a signal that asks for an end: what was judged is kept, the rest is
