@@ -79,9 +79,7 @@ static void leave(int number)
 
 static int refuse(const char *format, const char *a, const char *b)
 {
-    fprintf(stderr, "etalon: ");
-    fprintf(stderr, format, a, b);
-    fprintf(stderr, "\n");
+    et_complain(format, a, b);
     return ET_EXIT_USAGE;
 }
 
@@ -446,6 +444,86 @@ static int parse(int argc, char **argv, struct et_options *options, bool *list)
     return -1;
 }
 
+/* ---- Files that are read and written ---- */
+
+struct named {
+    const char *option, *path; /* path NULL: not given */
+};
+
+/* The folder of a path, and its name in it. */
+static bool split(const char *path, struct stat *folder, const char **name)
+{
+    const char *slash = strrchr(path, '/');
+    char parent[PATH_MAX] = ".";
+    if (slash && (size_t)(slash - path) + 2 > sizeof parent)
+        return false;
+    if (slash)
+        snprintf(parent, sizeof parent, "%.*s/", (int)(slash - path), path);
+    *name = slash ? slash + 1 : path;
+    return stat(parent, folder) == 0;
+}
+
+/* Whether what is written to one would destroy the other: not of terminals, pipes, /dev/null. */
+static bool one_file(const char *a, const char *b)
+{
+    struct stat x, y;
+    const char *name_a, *name_b;
+    const bool there = stat(a, &x) == 0;
+    if (there != (stat(b, &y) == 0))
+        return false;
+    if (there)
+        return S_ISREG(x.st_mode) && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
+    return split(a, &x, &name_a) && split(b, &y, &name_b) && x.st_dev == y.st_dev && x.st_ino == y.st_ino &&
+           !strcmp(name_a, name_b);
+}
+
+static bool clash(const struct named *output, const struct named *other)
+{
+    if (!output->path || !other->path || !one_file(output->path, other->path))
+        return false;
+    et_complain("%s %s and %s %s are one file", output->option, output->path, other->option, other->path);
+    return true;
+}
+
+static bool clashes_with_data(const struct named *output, const struct et_data *data)
+{
+    return data->given && data->kind == ET_DATA_FILE &&
+           clash(output, &(struct named){"the data file", data->file});
+}
+
+/* The case and what its steps read. */
+static bool clashes_with_case(const struct named *output, const struct et_case *c)
+{
+    if (output->path && clash(output, &(struct named){"the case file", c->file}))
+        return true;
+    for (int i = 0; output->path && i < c->step_count; i++)
+        for (int t = 0; c->op->tensors[t].name; t++)
+            if (clashes_with_data(output, &c->steps[i].data[t]) ||
+                clashes_with_data(output, &c->steps[i].expect[t]))
+                return true;
+    return false;
+}
+
+/* Told on stderr: an output that is another, or that the run reads. */
+static bool outputs_clash(const struct et_options *options, const struct et_plan *plan)
+{
+    const struct named files[] = {{"--results", options->results},
+                                  {"--junit", options->junit},
+                                  {"--keep", options->keep},
+                                  {"--known", options->known},
+                                  {"--failed", options->failed}};
+    enum { OUTPUTS = 3, FILES = sizeof files / sizeof *files };
+    for (int i = 0; i < OUTPUTS; i++) {
+        for (int k = i + 1; k < FILES; k++)
+            if (clash(&files[i], &files[k]))
+                return true;
+        for (int k = 0; k < plan->cases.count; k++)
+            if (clashes_with_case(&files[i], &plan->cases.at[k]))
+                return true;
+    }
+    return false;
+}
+
 /* ---- Commands ---- */
 
 static void on_signals(void (*handler)(int))
@@ -468,7 +546,7 @@ static int dry_run(const struct et_options *options, const struct et_plan *plan)
     for (int i = 0; i < plan->count && !options->verbose; i++)
         printf("%s\n", plan->runs[i].id);
     if (options->verbose && et_predict_plan(options, plan, &stop, &error) != ET_OK) {
-        fprintf(stderr, "etalon: %s\n", error.text);
+        et_complain("%s", error.text);
         return ET_EXIT_USAGE;
     }
     if (options->verbose && plan->notes.data)
@@ -491,7 +569,9 @@ static int command_run(const struct et_options *options)
     const enum et_status status = et_plan_make(options, &et_ocl, &plan, &error);
     on_signals(on_signal);
     if (status != ET_OK)
-        fprintf(stderr, "etalon: %s\n", error.text);
+        et_complain("%s", error.text);
+    else if (outputs_clash(options, &plan))
+        code = ET_EXIT_USAGE;
     else if (options->dry_run)
         code = dry_run(options, &plan);
     else
@@ -538,10 +618,13 @@ static int command_mutate(struct et_options *options)
     if (status == ET_OK)
         status = read_mutants(options, &names, &plan, &error);
     on_signals(on_signal);
-    for (int i = 0; status == ET_OK && options->dry_run && i < plan.mutants.count; i++)
+    const bool clash = status == ET_OK && outputs_clash(options, &plan);
+    for (int i = 0; status == ET_OK && !clash && options->dry_run && i < plan.mutants.count; i++)
         printf("%s/%s\n", plan.mutants.at[i].op->name, plan.mutants.at[i].name);
     if (status != ET_OK)
-        fprintf(stderr, "etalon: %s\n", error.text);
+        et_complain("%s", error.text);
+    else if (clash)
+        code = ET_EXIT_USAGE;
     else if (options->dry_run)
         dry_run(options, &plan), code = ET_EXIT_PASS;
     else
@@ -560,7 +643,7 @@ static int list_devices(const struct et_options *options)
     struct et_error error;
     int code = ET_EXIT_PASS;
     if (et_devices_list(argv, ET_HELLO_S, NULL, &devices, &count, &report, &error) != ET_OK) {
-        fprintf(stderr, "etalon: %s\n", error.text);
+        et_complain("%s", error.text);
         return ET_EXIT_NOTHING;
     }
     for (int i = 0; i < count; i++)
@@ -584,7 +667,7 @@ static int list_models(const struct et_options *options)
     char *path = et_print(&error, "%s/models.json", options->cases);
     if (!path || et_models_read(path, &models, &error) != ET_OK) {
         et_free(path);
-        fprintf(stderr, "etalon: %s\n", error.text);
+        et_complain("%s", error.text);
         return ET_EXIT_USAGE;
     }
     const char *name, *source;
@@ -656,7 +739,7 @@ static int command_describe(const struct et_options *options)
     if (status == ET_OK)
         fputs(text.data, stdout);
     else
-        fprintf(stderr, "etalon: %s\n", error.text);
+        et_complain("%s", error.text);
     et_text_free(&text);
     return status == ET_OK ? ET_EXIT_PASS : status == ET_INVALID ? ET_EXIT_USAGE : ET_EXIT_BROKEN;
 }

@@ -297,6 +297,71 @@ class WrongUsage(unittest.TestCase):
                              (ran.code, ran.err))
 
 
+class OneFileForTwoThings(unittest.TestCase):
+    def assert_refused(self, one, other, *args, command='run'):
+        ran = etalon(command, *args)
+        self.assertEqual((2, '', f'etalon: {one} and {other} are one file\n'), (ran.code, ran.out, ran.err))
+
+    def test_is_refused_and_stays_what_it_is(self):
+        folder = fresh()
+        known, failed, link = folder / 'known', folder / 'failed', folder / 'link'
+        known.write_text('a\tb\tc\n')
+        path = case_file('f', small(variants=['gqa']))
+        etalon('run', faulty_file('wrong'), Faulty.port(), '-o', failed)
+        link.symlink_to(path)
+        os.link(known, folder / 'hard')
+        before = [file.read_bytes() for file in (known, failed, path)]
+        for output in '--results', '--junit':
+            self.assert_refused(f'{output} {known}', f'--known {known}', path, output, known, '--known', known)
+            self.assert_refused(f'{output} {folder}/hard', f'--known {known}', path, output, folder / 'hard', '--known', known)
+            self.assert_refused(f'{output} {link}', f'the case file {path}', path, output, link)
+            self.assert_refused(f'{output} {path}', f'the case file {path}', path.parent, output, path)
+            self.assert_refused(f'{output} {failed}', f'--failed {failed}', faulty_file('wrong'), '--failed', failed, output, failed)
+        self.assert_refused(f'--results {known}', f'--known {known}', '-o', known, '--known', known, command='mutate')
+        self.assertEqual(before, [file.read_bytes() for file in (known, failed, path)])
+
+    def test_is_refused_before_it_is_there(self):
+        folder = fresh()
+        for a, b in (folder / 'x', folder / 'x'), (folder / 'x', f'{folder}/./x'):
+            self.assert_refused(f'--results {a}', f'--junit {b}', '-t', 'smoke', '-o', a, '--junit', b)
+            self.assert_refused(f'--results {a}', f'--keep {b}', '-t', 'smoke', '-o', a, '--keep', b)
+        self.assertEqual([], list(folder.iterdir()))
+
+    def test_is_refused_where_a_case_reads_it(self):
+        folder = fresh()
+        data = folder / 'v.safetensors'
+        header = b'{"v":{"dtype":"F32","shape":[10,2,8],"data_offsets":[0,640]}}'
+        header = header.ljust(64)
+        data.write_bytes(len(header).to_bytes(8, 'little') + header + bytes(640))
+        path = folder / 'f.json'
+        shutil.copy(case_file('f', small(data={'v': {'file': 'v.safetensors', 'tensor': 'v'}}, variants=['gqa'])), path)
+        self.assert_refused(f'--results {data}', f'the data file {data}', path, '-o', data)
+        self.assertEqual(0, etalon('run', path).code)
+
+    def test_may_be_one_that_nothing_destroys(self):
+        ran = etalon('run', case_file('f', small(variants=['gqa'])), '-o', '/dev/null', '--junit', '/dev/null',
+                     '--known', '/dev/null')
+        self.assertEqual((0, ''), (ran.code, ran.err))
+
+
+class ANameWithControlCharacters(unittest.TestCase):
+    def test_is_one_line_that_steers_no_terminal(self):
+        folder = fresh()
+        name = folder / 'we\nird\x01\x1b[31m\x7f.json'
+        shown = f'{folder}/we?ird??[31m?.json'
+        self.assertEqual(f'etalon: {shown}: cannot be read: No such file or directory\n', etalon('run', name).err)
+        name.write_text('{')
+        self.assertRegex(etalon('run', name).err, rf'\Aetalon: {re.escape(shown)}:1:2: .*\n\Z')
+        for args in (['diff', name, name], ['run', '--failed', name], ['run', '--known', name],
+                     ['run', '-o', name / 'x'], ['run', '--junit', name / 'x'], ['run', '--keep', name / 'x'],
+                     ['run', '--cases', name / 'x'], ['run', '--port', f'ocl:{name}'], ['list', 'models', '--cases', name],
+                     ['mutate', '--mutants', name], ['describe', 'gqa_av', '--skeleton', name], [name], ['run', '-k', name],
+                     ['run', f'--{name}'], ['diff', '--headroom', name, 'a', 'b']):
+            ran = etalon(*args)
+            self.assertEqual((2, 1), (ran.code, ran.err.count('\n')), (args, ran.err))
+            self.assertNotRegex(ran.err, r'[\x00-\x09\x0b-\x1f\x7f]')
+
+
 class Drivers(unittest.TestCase):
     """What the loader looked at: list devices -v with a device there, list devices and run (status 3) without."""
 
