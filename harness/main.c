@@ -156,12 +156,20 @@ static const struct option options_table[] = {
     {NULL, 0, NULL, 0},
 };
 
+/* Digits alone: no sign, no blank. *end is behind them. */
+static bool digits(const char *text, long long min, long long max, long long *value, const char **end)
+{
+    char *behind;
+    errno = 0;
+    *value = strtoll(text, &behind, 10);
+    *end = behind;
+    return *text >= '0' && *text <= '9' && !errno && *value >= min && *value <= max;
+}
+
 static bool whole(const char *text, long long min, long long max, long long *value)
 {
-    char *end;
-    errno = 0;
-    *value = strtoll(text, &end, 10);
-    return *text && !*end && !errno && *value >= min && *value <= max;
+    const char *end;
+    return digits(text, min, max, value, &end) && !*end;
 }
 
 static bool add(struct et_strings *list, const char *text)
@@ -186,11 +194,9 @@ static bool one_of(const char *text, const char *const *names, int *index)
 
 static bool parse_shard(const char *text, struct et_options *options)
 {
-    char *slash;
-    errno = 0;
-    const long k = strtol(text, &slash, 10);
-    long long n;
-    if (errno || slash == text || *slash != '/' || !whole(slash + 1, 1, 100000, &n) || k < 1 || k > n)
+    const char *slash;
+    long long k, n;
+    if (!digits(text, 1, INT_MAX, &k, &slash) || *slash != '/' || !whole(slash + 1, k, 100000, &n))
         return false;
     options->shard = (int)k;
     options->shards = (int)n;
@@ -201,14 +207,13 @@ static bool parse_shard(const char *text, struct et_options *options)
 static int64_t read_amount(const char **text)
 {
     static const char suffixes[] = "KMG";
-    char *end;
-    errno = 0;
-    const long long n = strtoll(*text, &end, 10);
-    const bool digits = **text >= '0' && **text <= '9';
+    const char *end;
+    long long n;
+    const bool good = digits(*text, 0, ET_EXACT, &n, &end);
     const char *suffix = *end ? strchr(suffixes, *end) : NULL;
     const int shift = suffix ? 10 * (int)(suffix - suffixes + 1) : 0;
     *text = end + (suffix ? 1 : 0);
-    return digits && !errno && n <= ET_EXACT >> shift ? (int64_t)n << shift : 0;
+    return good && n <= ET_EXACT >> shift ? (int64_t)n << shift : 0;
 }
 
 /* One of the list: "NAME=" and an amount, or no_subgroups; each once. *text moves behind it. */
@@ -262,9 +267,9 @@ static bool set_option(int option, struct et_options *options, bool *list)
         options->tier = (enum et_tier)index;
         return good;
     case 'k':
-        return add(&options->filters, optarg);
+        return *optarg && add(&options->filters, optarg);
     case OPT_EXCLUDE:
-        return add(&options->excludes, optarg);
+        return *optarg && add(&options->excludes, optarg);
     case OPT_OPERATOR:
         return et_operator_named(optarg) && add(&options->operators, optarg);
     case OPT_VARIANT:
@@ -272,7 +277,7 @@ static bool set_option(int option, struct et_options *options, bool *list)
     case OPT_SHARD:
         return parse_shard(optarg, options);
     case OPT_DEVICE:
-        return add(&options->devices, optarg);
+        return *optarg && add(&options->devices, optarg);
     case OPT_PORT:
         options->port = optarg;
         options->folder = !strncmp(optarg, "ocl:", 4) ? optarg + 4 : NULL;
@@ -312,16 +317,16 @@ static bool set_option(int option, struct et_options *options, bool *list)
         return true;
     case OPT_KNOWN:
         options->known = optarg;
-        return true;
+        return *optarg;
     case 'o':
         options->results = optarg;
-        return true;
+        return *optarg;
     case OPT_JUNIT:
         options->junit = optarg;
-        return true;
+        return *optarg;
     case OPT_FAILED:
         options->failed = optarg;
-        return true;
+        return *optarg;
     case OPT_KEEP:
         options->keep = optarg;
         return *optarg;
@@ -348,10 +353,10 @@ static bool set_option(int option, struct et_options *options, bool *list)
     case OPT_CASES:
         options->cases = optarg;
         options->has_cases = true;
-        return true;
+        return *optarg;
     case OPT_MUTANTS:
         options->mutants = optarg;
-        return true;
+        return *optarg;
     case OPT_LIST:
         *list = true;
         return true;
@@ -433,6 +438,8 @@ static int parse(int argc, char **argv, struct et_options *options, bool *list)
         errno = 0;
         if (set_option(option, options, list))
             continue;
+        if (optarg && !*optarg && errno != ENOMEM)
+            return refuse("--%s takes no empty argument%s; see etalon --help", row_of(option)->name, "");
         return errno == ENOMEM ? refuse("out of memory%s%s", "", "")
                                : refuse("\"%s\" is not what --%s takes; see etalon --help",
                                         optarg ? optarg : "", row_of(option)->name);

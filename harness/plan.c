@@ -15,6 +15,13 @@
 struct paths {
     char **at;
     int count;
+    struct folder *folders; /* walked so far */
+    int folder_count;
+};
+
+struct folder {
+    dev_t device;
+    ino_t inode;
 };
 
 static void free_paths(struct paths *paths)
@@ -22,6 +29,7 @@ static void free_paths(struct paths *paths)
     for (int i = 0; i < paths->count; i++)
         et_free(paths->at[i]);
     et_free(paths->at);
+    et_free(paths->folders);
     *paths = (struct paths){0};
 }
 
@@ -57,9 +65,32 @@ static bool is_case_file(const char *name)
            strcmp(name, "case.schema.json") != 0;
 }
 
-static enum et_status walk(const char *folder, int depth, struct paths *paths, struct et_error *error)
+/* *first: it was not walked yet, by whatever name; links may lead back. */
+static enum et_status visit(const char *path, struct paths *paths, bool *first, struct et_error *error)
+{
+    struct stat st;
+    if (stat(path, &st) != 0)
+        return et_fail(error, ET_INVALID, "%s: %s", path, strerror(errno));
+    *first = false;
+    for (int i = 0; i < paths->folder_count; i++)
+        if (paths->folders[i].device == st.st_dev && paths->folders[i].inode == st.st_ino)
+            return ET_OK;
+    struct folder *grown = et_resize(paths->folders, (size_t)paths->folder_count + 1, sizeof *grown, error);
+    if (!grown)
+        return ET_FAILED;
+    paths->folders = grown;
+    paths->folders[paths->folder_count++] = (struct folder){st.st_dev, st.st_ino};
+    *first = true;
+    return ET_OK;
+}
+
+static enum et_status walk(const char *folder, struct paths *paths, struct et_error *error)
 {
     struct dirent **entries;
+    bool first;
+    const enum et_status visited = visit(folder, paths, &first, error);
+    if (visited != ET_OK || !first)
+        return visited;
     const int n = scandir(folder, &entries, NULL, alphasort);
     if (n < 0)
         return et_fail(error, ET_INVALID, "%s: %s", folder, strerror(errno));
@@ -70,8 +101,7 @@ static enum et_status walk(const char *folder, int depth, struct paths *paths, s
         if (status == ET_OK && name[0] != '.' && !path)
             status = ET_FAILED;
         if (path && is_folder(path)) {
-            if (depth < 8)
-                status = walk(path, depth + 1, paths, error);
+            status = walk(path, paths, error);
             et_free(path);
         } else if (path && is_case_file(name)) {
             status = add_path(paths, path, error);
@@ -505,7 +535,7 @@ static enum et_status read_target(struct builder *b, const char *path, struct ra
     range->first = b->plan->cases.count;
     enum et_status status = ET_OK;
     if (is_folder(path))
-        status = walk(path, 0, &paths, error);
+        status = walk(path, &paths, error);
     else
         status = add_path(&paths, et_strdup(path, error), error);
     for (int i = 0; status == ET_OK && i < paths.count; i++)

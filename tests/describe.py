@@ -189,7 +189,7 @@ class ACommandLine(unittest.TestCase):
         self.refused('there is no operator "gqa-av"; the nearest is "gqa_av"', 'gqa-av')
         self.refused('describe takes one of --json, --abi, --schema and --skeleton', 'gqa_av', '--json', '--abi')
         self.refused('--skeleton lacks its argument; see etalon --help', 'gqa_av', '--skeleton')
-        self.refused('"" is not what --skeleton takes; see etalon --help', 'gqa_av', '--skeleton', '')
+        self.refused('--skeleton takes no empty argument; see etalon --help', 'gqa_av', '--skeleton', '')
 
 
 if __name__ == '__main__':

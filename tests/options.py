@@ -283,18 +283,44 @@ class ATimeout(unittest.TestCase):
 
 class WrongUsage(unittest.TestCase):
     def test_is_status_2_and_one_line(self):
-        for option, values in (('max-fail', ('0', '-1', 'x', '')), ('slowest', ('0', '10001')), ('keep', ('',)),
-                               ('memory', ('0', '1T', '', '-1', '1KK', '1.5G'))):
+        for option, values in (('max-fail', ('0', '-1', 'x', '+1', ' 1')), ('slowest', ('0', '10001')),
+                               ('memory', ('0', '1T', '-1', '1KK', '1.5G', '+1', ' 1')), ('seed', ('-0', '+0', '-1', ' 0', '0x1')),
+                               ('shard', ('+1/2', ' 1/2', '1/+2', '1/ 2', '0/2', '3/2', '1/', '/2', '1', '-1/2', '1/2/'))):
             for value in values:
                 ran = etalon('run', f'--{option}={value}')
                 self.assertEqual((2, '', f'etalon: "{value}" is not what --{option} takes; see etalon --help\n'),
                                  (ran.code, ran.out, ran.err))
+
+    def test_is_an_argument_that_is_empty(self):
+        for option in ('results', 'junit', 'known', 'failed', 'keep', 'filter', 'exclude', 'device', 'cases', 'mutants',
+                       'skeleton', 'operator', 'shard', 'seed', 'memory', 'max-fail', 'tier', 'timeout', 'port'):
+            ran = etalon('run', f'--{option}=')
+            self.assertEqual((2, '', f'etalon: --{option} takes no empty argument; see etalon --help\n'),
+                             (ran.code, ran.out, ran.err))
+        for letter, option in ('o', 'results'), ('k', 'filter'):
+            self.assertEqual(f'etalon: --{option} takes no empty argument; see etalon --help\n',
+                             etalon('run', f'-{letter}', '').err)
 
     def test_is_any_of_these_with_mutate(self):
         for args in (['--junit', 'x'], ['--failed', 'x'], ['-x'], ['--slowest', '1'], ['--keep', 'x']):
             ran = etalon('mutate', *args)
             self.assertEqual((2, 'etalon: mutate takes no --junit, --failed, --max-fail, --slowest, --keep\n'),
                              (ran.code, ran.err))
+
+
+class AFolderOfCases(unittest.TestCase):
+    def test_is_walked_once_whatever_leads_to_it(self):
+        folder = fresh()
+        deep = folder / '/'.join('abcdefghij')
+        deep.mkdir(parents=True)
+        case_file('one', small(variants=['gqa']), folder=folder)
+        case_file('two', small(variants=['gqa']), folder=deep)
+        for link, to in (folder / 'a/self', folder), (deep / 'up', deep.parent), (folder / 'z', folder / 'a'):
+            link.symlink_to(to)
+        ran = etalon('run', '--dry-run', folder)
+        self.assertEqual((0, {'gqa_av/one/small/normal/gqa', 'gqa_av/two/small/normal/gqa'}), (ran.code, set(ran.out.split())))
+        self.assertEqual('etalon: nothing selected: no run of 2 cases read passes tier and filters\n',
+                         etalon('run', '-k', 'none', folder).err)
 
 
 class OneFileForTwoThings(unittest.TestCase):
