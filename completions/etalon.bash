@@ -1,11 +1,11 @@
-# bash completion for etalon. Commands and options are those of `etalon --help`, so that none can be missing.
+# bash completion for etalon. Commands and options are those of `etalon COMMAND --help`, so that none can be missing.
 
 _etalon_commands() {
     "$1" --help 2>/dev/null | sed -n 's/^.* etalon \([a-z][a-z]*\).*/\1/p'
 }
 
 _etalon_options() {
-    "$1" --help 2>/dev/null | grep -oE '(^|[ (|])--?[a-z][a-z-]*' | grep -oE -e '-.*' | sort -u
+    "$1" "$2" --help 2>/dev/null | grep -oE '(^|[ (|])--?[a-z][a-z-]*' | grep -oE -e '-.*' | sort -u
 }
 
 _etalon() {
@@ -23,17 +23,17 @@ _etalon() {
         --color) words='auto always never' ;;
         --port) words='ocl ocl:' ;;
         --limit) words='work_group= local_memory= alloc= no_subgroups' ;;
-        --cases | --mutants | --skeleton)
+        --cases | --mutants | --skeleton | --keep)
             mapfile -t COMPREPLY < <(compgen -d -- "$word")
             return
             ;;
-        -o | --results | --known)
+        -o | --results | --junit | --failed | --known)
             mapfile -t COMPREPLY < <(compgen -f -- "$word")
             return
             ;;
         *)
             case $word in
-            -*) words=$(_etalon_options "$etalon") ;;
+            -*) words=$(_etalon_options "$etalon" "$command") ;;
             *)
                 case $command in
                 list) words='devices operators models' ;;

@@ -23,8 +23,8 @@ def options_in(text):
     return set(re.findall(r'(?:^|(?<=[\s|(,]))--?[a-z][a-z-]*', text, re.M))
 
 
-def help_text():
-    done = run(ETALON, '--help')
+def help_text(*command):
+    done = run(ETALON, *command, '--help')
     assert done.returncode == 0 and not done.stderr
     return done.stdout
 
@@ -38,13 +38,15 @@ def operators():
 
 
 class ThePage(unittest.TestCase):
-    def tagged(self):
-        """The options that the page explains: those of its tags."""
-        tags = re.findall(r'^\.TP\n(.*)$', PAGE.read_text(), re.M)
+    def tagged(self, of_diff):
+        """The options that the page explains, of diff or of the rest: those of its tags."""
+        before, diff, after = re.fullmatch(r'(.*)^\.SS Options of diff\n(.*?)(^\.S.*)', PAGE.read_text(), re.M | re.S).groups()
+        tags = re.findall(r'^\.TP\n(.*)$', diff if of_diff else before + after, re.M)
         return options_in('\n'.join(re.sub(r'\\f.|"|^\.\w+ ', '', tag).replace('\\-', '-') for tag in tags))
 
     def test_explains_the_options_of_the_help_and_no_others(self):
-        self.assertEqual(sorted(options_in(help_text())), sorted(self.tagged()))
+        self.assertEqual(sorted(options_in(help_text())), sorted(self.tagged(of_diff=False)))
+        self.assertEqual(sorted(options_in(help_text('diff'))), sorted(self.tagged(of_diff=True)))
 
     def test_names_the_commands_of_the_help_and_no_others(self):
         self.assertEqual(sorted(commands()),
@@ -83,9 +85,11 @@ source completions/_etalon
 class Completion:
     """Of bash or zsh: complete(words) gives what may stand in place of the last word."""
 
-    def test_offers_the_options_of_the_help_and_no_others(self):
+    def test_offers_the_options_of_the_help_of_the_command_and_no_others(self):
         for command in commands():
-            self.assertEqual(sorted(options_in(help_text())), sorted(self.complete('etalon', command, '-')))
+            self.assertEqual(sorted(options_in(help_text(command))), sorted(self.complete('etalon', command, '-')))
+        self.assertIn('--markdown', self.complete('etalon', 'diff', '-'))
+        self.assertNotIn('--markdown', self.complete('etalon', 'run', '-'))
 
     def test_offers_the_commands(self):
         self.assertEqual(sorted([*commands(), '--help', '--version']), sorted(self.complete('etalon', '')))
@@ -115,7 +119,10 @@ class Bash(Completion, unittest.TestCase):
 
     def test_offers_files_elsewhere(self):
         self.assertEqual(['README.md'], self.complete('etalon', 'run', 'READ'))
-        self.assertEqual(['docs'], self.complete('etalon', 'describe', '--skeleton', 'do'))
+        for option in '--junit', '--failed', '--known', '-o', '--results':
+            self.assertEqual(['README.md'], self.complete('etalon', 'run', option, 'READ'))
+        for option in '--skeleton', '--keep':
+            self.assertEqual(['docs'], self.complete('etalon', 'describe', option, 'do'))
 
 
 @unittest.skipUnless(shutil.which('zsh'), 'no zsh')
@@ -127,7 +134,10 @@ class Zsh(Completion, unittest.TestCase):
 
     def test_offers_files_elsewhere(self):
         self.assertEqual(['files'], self.complete('etalon', 'run', 'READ'))
-        self.assertEqual(['files', '-/'], self.complete('etalon', 'describe', '--skeleton', 'do'))
+        for option in '--junit', '--failed', '--known', '-o', '--results':
+            self.assertEqual(['files'], self.complete('etalon', 'run', option, '-'))
+        for option in '--skeleton', '--keep':
+            self.assertEqual(['files', '-/'], self.complete('etalon', 'describe', option, 'do'))
 
 
 if __name__ == '__main__':
