@@ -113,7 +113,7 @@ class ALimit(unittest.TestCase):
                          (device['work_group'], device['local_memory'], device['allocation']))
 
     def test_that_makes_no_sense_is_refused_in_one_line(self):
-        for limit in ('', ',', 'work_group', 'work_group=', 'work_group=0', 'work_group=-1', 'work_group=+1',
+        for limit in (',', 'work_group', 'work_group=', 'work_group=0', 'work_group=-1', 'work_group=+1',
                       'work_group= 1', 'work_group=1T', 'work_group=1KK', 'work_group=1 ', 'work_group=1,',
                       ',work_group=1', 'work_group=1,,alloc=1', 'work_group=1,work_group=2', 'local_memory=16k',
                       'alloc=9007199254740992', 'alloc=9007199254740991K', 'alloc=99999999999999999999',
