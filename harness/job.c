@@ -648,10 +648,9 @@ static enum et_status read_layout(const struct et_json *json, const cJSON *node,
     return ET_OK;
 }
 
-/* tensor has the sizes that the params make. */
-static enum et_status read_tensor(const struct et_json *json, const cJSON *node,
-                                  const struct et_tensor_spec *spec, struct et_tensor *tensor,
-                                  struct et_error *error)
+static enum et_status read_type(const struct et_json *json, const cJSON *node,
+                                const struct et_tensor_spec *spec, enum et_dtype *dtype,
+                                struct et_error *error)
 {
     static const char *const keys[] = {"role", "dtype", "size", "stride", "offset", "elements", NULL};
     const char *const role = spec->role == ET_INPUT ? "input" : "output";
@@ -664,12 +663,20 @@ static enum et_status read_tensor(const struct et_json *json, const cJSON *node,
             et_json_fail(json, et_json_get(node, "role"), error, "the role of %s is %s", spec->name, role);
     if (status == ET_OK)
         status = et_json_string(json, et_json_get(node, "dtype"), "dtype", &text, error);
-    if (status == ET_OK && (!et_dtype_named(text, &tensor->dtype) || !(spec->dtypes >> tensor->dtype & 1)))
+    if (status == ET_OK && (!et_dtype_named(text, dtype) || !(spec->dtypes >> *dtype & 1)))
         status = et_json_fail(json, et_json_get(node, "dtype"), error, "%s cannot be %s", spec->name, text);
+    return status;
+}
+
+/* tensor has its type, and the sizes that the params make. */
+static enum et_status read_tensor(const struct et_json *json, const cJSON *node,
+                                  const struct et_tensor_spec *spec, struct et_tensor *tensor,
+                                  struct et_error *error)
+{
     struct et_tensor packed = *tensor;
-    if (status == ET_OK && !et_tensor_pack(&packed))
-        status = et_json_fail(json, node, error, "%s is too large to address", spec->name);
-    return status == ET_OK ? read_layout(json, node, spec, tensor, error) : status;
+    if (!et_tensor_pack(&packed))
+        return et_json_fail(json, node, error, "%s is too large to address", spec->name);
+    return read_layout(json, node, spec, tensor, error);
 }
 
 static enum et_status map_inputs(const char *folder, int i, struct et_job_step *step, struct et_error *error)
@@ -707,17 +714,16 @@ static enum et_status read_step(const struct et_json *json, const cJSON *node, c
     const cJSON *params = et_json_get(node, "params"), *tensors = et_json_get(node, "tensors");
     if (status == ET_OK)
         status = read_params(json, params, op, step->params, error);
-    struct et_error why;
-    if (status == ET_OK && op->shape(step->params, step->problem.tensor, &why) != ET_OK)
-        status = et_json_fail(json, params, error, "%s", why.text);
     if (status == ET_OK)
         status = et_json_exact(json, tensors, "tensors", names, error);
+    struct et_tensor *tensor = step->problem.tensor;
     for (int t = 0; names[t] && status == ET_OK; t++)
-        status = read_tensor(json, et_json_get(tensors, names[t]), &op->tensors[t], &step->problem.tensor[t],
-                             error);
-    /* again, now that it can see the types */
-    if (status == ET_OK && op->shape(step->params, step->problem.tensor, &why) != ET_OK)
-        status = et_json_fail(json, tensors, error, "%s", why.text);
+        status = read_type(json, et_json_get(tensors, names[t]), &op->tensors[t], &tensor[t].dtype, error);
+    struct et_error why;
+    if (status == ET_OK && op->shape(step->params, tensor, &why) != ET_OK)
+        status = et_json_fail(json, node, error, "%s", why.text);
+    for (int t = 0; names[t] && status == ET_OK; t++)
+        status = read_tensor(json, et_json_get(tensors, names[t]), &op->tensors[t], &tensor[t], error);
     return status;
 }
 

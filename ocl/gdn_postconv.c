@@ -6,13 +6,6 @@
 
 enum { ITEMS = 256, LANES = 32, WAVES = ITEMS / LANES, MOST_STAGED = 16, STAGED_BYTES = 16384 };
 
-static const struct et_field no_knobs[] = {{.name = NULL}};
-
-static int64_t ceil_div(int64_t n, int64_t by)
-{
-    return (n + by - 1) / by;
-}
-
 static int64_t value_dim_of(const struct et_gdn_postconv *p)
 {
     return p->v_heads * p->v_head_dim;
@@ -78,7 +71,7 @@ static enum et_status resolve_wave(const struct et_problem *problem, const struc
 {
     (void)asked;
     const struct et_gdn_postconv *p = problem->params;
-    return resolve_order(problem, device, "lanes32", ceil_div(p->k_head_dim, LANES) + 5,
+    return resolve_order(problem, device, "lanes32", et_ceil_div(p->k_head_dim, LANES) + 5,
                          2 * ITEMS * sizeof(float), claim, why);
 }
 
@@ -88,7 +81,7 @@ struct et_gdn_postconv_work et_gdn_postconv_work(const struct et_gdn_postconv *p
                                                  enum et_gdn_postconv_split split)
 {
     const int64_t value_dim = value_dim_of(p), norms = 4 * p->k_head_dim;
-    const int64_t chunks = split == ET_GDN_PER_TOKEN_HEAD ? 0 : ceil_div(value_dim, p->k_head_dim);
+    const int64_t chunks = split == ET_GDN_PER_TOKEN_HEAD ? 0 : et_ceil_div(value_dim, p->k_head_dim);
     const int64_t gates = split == ET_GDN_CHUNKED_GATES ? p->v_heads : 1;
     const int64_t copied = chunks > 0 ? p->k_head_dim : value_dim;
     return (struct et_gdn_postconv_work){.slots = p->k_heads + chunks + gates,
@@ -104,7 +97,7 @@ static struct et_launch launch_of(const struct et_problem *problem, const char *
     return (struct et_launch){
         .file = "gdn_postconv.cl",
         .kernel = kernel,
-        .groups = {(size_t)ceil_div(p->tokens * slots, per_group)},
+        .groups = {(size_t)et_ceil_div(p->tokens * slots, per_group)},
         .items = ITEMS,
         .scalar = {(uint64_t)p->tokens, (uint64_t)p->k_heads, (uint64_t)p->v_heads, (uint64_t)p->k_head_dim,
                    (uint64_t)p->v_head_dim, (uint64_t)slots, et_as_u32((float)p->eps), et_as_u32(q_scale)},
@@ -156,7 +149,7 @@ static int plan_wave(const struct et_problem *problem, const struct et_claim *cl
 {
     (void)claim;
     const struct et_gdn_postconv *p = problem->params;
-    const int64_t slots = p->k_heads + ceil_div(value_dim_of(p), LANES) + ceil_div(p->v_heads, LANES);
+    const int64_t slots = p->k_heads + et_ceil_div(value_dim_of(p), LANES) + et_ceil_div(p->v_heads, LANES);
     launches[0] = launch_of(problem, "gdn_postconv_wave", slots, WAVES);
     return 1;
 }
@@ -167,7 +160,7 @@ const struct et_ocl_variant et_ocl_gdn_postconv_per_token_head = {
     .variant = {.op = "gdn_postconv",
                 .name = "per_token_head",
                 .summary = "an item does q and k of one head, or all of v and all gates of a token",
-                .knobs = no_knobs,
+                .knobs = et_no_knobs,
                 .resolve = resolve_items,
                 .prepare = et_ocl_prepare,
                 .step = et_ocl_step,
@@ -179,7 +172,7 @@ const struct et_ocl_variant et_ocl_gdn_postconv_chunked = {
     .variant = {.op = "gdn_postconv",
                 .name = "chunked",
                 .summary = "as per_token_head, with v in chunks of k_head_dim elements an item",
-                .knobs = no_knobs,
+                .knobs = et_no_knobs,
                 .resolve = resolve_items,
                 .prepare = et_ocl_prepare,
                 .step = et_ocl_step,
@@ -191,7 +184,7 @@ const struct et_ocl_variant et_ocl_gdn_postconv_chunked_gates = {
     .variant = {.op = "gdn_postconv",
                 .name = "chunked_gates",
                 .summary = "as chunked, with the gate of each value head an item of its own",
-                .knobs = no_knobs,
+                .knobs = et_no_knobs,
                 .resolve = resolve_items,
                 .prepare = et_ocl_prepare,
                 .step = et_ocl_step,
@@ -203,7 +196,7 @@ const struct et_ocl_variant et_ocl_gdn_postconv_row = {
     .variant = {.op = "gdn_postconv",
                 .name = "row",
                 .summary = "a group a token: q and k in local memory, one item adding up a vector",
-                .knobs = no_knobs,
+                .knobs = et_no_knobs,
                 .resolve = resolve_row,
                 .prepare = et_ocl_prepare,
                 .step = et_ocl_step,
@@ -215,7 +208,7 @@ const struct et_ocl_variant et_ocl_gdn_postconv_wave = {
     .variant = {.op = "gdn_postconv",
                 .name = "wave",
                 .summary = "32 lanes a head, a lane an element of v and a gate; sums by 32 partials",
-                .knobs = no_knobs,
+                .knobs = et_no_knobs,
                 .resolve = resolve_wave,
                 .prepare = et_ocl_prepare,
                 .step = et_ocl_step,

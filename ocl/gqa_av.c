@@ -6,16 +6,9 @@
 
 enum { PARTIALS = 64, ITEMS = 64, MOST_GROUP = 8, QUAD_BYTES = 16 };
 
-static const struct et_field no_knobs[] = {{.name = NULL}};
-
-static int64_t ceil_div(int64_t n, int64_t by)
-{
-    return (n + by - 1) / by;
-}
-
 static int64_t quads_of(const struct et_gqa_av *p)
 {
-    return ceil_div(p->head_dim, 4);
+    return et_ceil_div(p->head_dim, 4);
 }
 
 /* Query heads of a KV head; 0 where the grouped variants do not take them. */
@@ -55,7 +48,7 @@ static enum et_status resolve_decode(const struct et_problem *problem, const str
         return et_fail(why, ET_REFUSED, "query_length is %lld, must be 1 (decode)",
                        (long long)p->query_length);
     /* Additions behind one output: the longest partial, its tail, and the tree over 64. */
-    const int64_t chain = 4 * ceil_div(p->context / 4, PARTIALS) + (p->context % 4 != 0 ? 4 : 0) + 6;
+    const int64_t chain = 4 * et_ceil_div(p->context / 4, PARTIALS) + (p->context % 4 != 0 ? 4 : 0) + 6;
     *claim = claim_of("ctx64x4", chain);
     claim->scratch_bytes = scratch_bytes;
     return et_ocl_fits(problem, device, (size_t)(PARTIALS * QUAD_BYTES * outputs), scratch_bytes, why);
@@ -177,7 +170,8 @@ static int plan_tile2(const struct et_problem *problem, const struct et_claim *c
 {
     (void)claim;
     const struct et_gqa_av *p = problem->params;
-    launches[0] = launch_of(problem, "gqa_av_gqa_tile2", group_of(p), ceil_div(quads_of(p), 2), p->kv_heads);
+    launches[0] =
+        launch_of(problem, "gqa_av_gqa_tile2", group_of(p), et_ceil_div(quads_of(p), 2), p->kv_heads);
     return 1;
 }
 
@@ -187,7 +181,8 @@ static int plan_split(const struct et_problem *problem, const struct et_claim *c
     const struct et_gqa_av *p = problem->params;
     const int64_t splits = claim->knob[SPLITS], quads = quads_of(p);
     const int64_t across = quads < splits ? quads : splits;
-    launches[0] = launch_of(problem, "gqa_av_gqa_split", group_of(p), ceil_div(quads, across), p->kv_heads);
+    launches[0] =
+        launch_of(problem, "gqa_av_gqa_split", group_of(p), et_ceil_div(quads, across), p->kv_heads);
     launches[0].groups[2] = (size_t)splits;
     launches[0].scalar[launches[0].scalars++] = (uint64_t)splits;
     launches[1] = launch_of(problem, "gqa_av_gqa_split_tree", group_of(p), quads, p->q_heads);
@@ -199,8 +194,8 @@ static int plan_tiled(const struct et_problem *problem, const struct et_claim *c
 {
     (void)claim;
     const struct et_gqa_av *p = problem->params;
-    const int64_t tiles = ceil_div(p->query_length, 4) * quads_of(p);
-    launches[0] = launch_of(problem, "gqa_av_tiled", 1, ceil_div(tiles, ITEMS), p->q_heads);
+    const int64_t tiles = et_ceil_div(p->query_length, 4) * quads_of(p);
+    launches[0] = launch_of(problem, "gqa_av_tiled", 1, et_ceil_div(tiles, ITEMS), p->q_heads);
     launches[0].scalar[launches[0].scalars++] = (uint64_t)p->query_length;
     return 1;
 }
@@ -266,7 +261,7 @@ const struct et_ocl_variant et_ocl_gqa_av_per_head = {
     .variant = {.op = "gqa_av",
                 .name = "per_head",
                 .summary = "one group per 4 outputs and query head",
-                .knobs = no_knobs,
+                .knobs = et_no_knobs,
                 .resolve = resolve_per_head,
                 .prepare = et_ocl_prepare,
                 .step = et_ocl_step,
@@ -278,7 +273,7 @@ const struct et_ocl_variant et_ocl_gqa_av_gqa = {
     .variant = {.op = "gqa_av",
                 .name = "gqa",
                 .summary = "one group per 4 outputs and KV head: each V quad loaded once for its query heads",
-                .knobs = no_knobs,
+                .knobs = et_no_knobs,
                 .resolve = resolve_gqa,
                 .prepare = et_ocl_prepare,
                 .step = et_ocl_step,
@@ -290,7 +285,7 @@ const struct et_ocl_variant et_ocl_gqa_av_gqa_tile2 = {
     .variant = {.op = "gqa_av",
                 .name = "gqa_tile2",
                 .summary = "gqa with 8 outputs a group: each weight loaded once for two V quads",
-                .knobs = no_knobs,
+                .knobs = et_no_knobs,
                 .resolve = resolve_tile2,
                 .prepare = et_ocl_prepare,
                 .step = et_ocl_step,
@@ -316,7 +311,7 @@ const struct et_ocl_variant et_ocl_gqa_av_tiled = {
                 .name = "tiled",
                 .summary =
                     "any number of query rows: 4 rows x 4 outputs an item, each one chain over the context",
-                .knobs = no_knobs,
+                .knobs = et_no_knobs,
                 .left_out = tiled_left_out,
                 .resolve = resolve_tiled,
                 .prepare = et_ocl_prepare,

@@ -25,6 +25,14 @@ struct et_launch {
     size_t local_bytes; /* what the last argument, a pointer to local memory, points to; 0: there is none */
 };
 
+/* Of a variant without knobs. */
+static const struct et_field et_no_knobs[] = {{.name = NULL}};
+
+static inline int64_t et_ceil_div(int64_t n, int64_t by)
+{
+    return (n + by - 1) / by;
+}
+
 struct et_ocl_variant {
     struct et_variant variant; /* first: an et_variant of this port is one of these */
     /* Writes at most ET_LAUNCHES launches, in their order; returns how many. */

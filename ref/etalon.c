@@ -97,6 +97,14 @@ enum et_status et_field_check(const struct et_field *field, double value, struct
     return ET_OK;
 }
 
+enum et_status et_params_check(const struct et_field *fields, const void *params, struct et_error *error)
+{
+    enum et_status status = ET_OK;
+    for (const struct et_field *field = fields; field->name && status == ET_OK; field++)
+        status = et_field_check(field, et_param_real(field, params), error);
+    return status;
+}
+
 /* ---- Tensors ---- */
 
 int et_tensor_count_of(const struct et_operator *op)

@@ -27,6 +27,9 @@ enum et_limits {
     ET_LIES = 6 /* of an operator, at most */
 };
 
+/* The largest whole number of a param: 2^53 - 1, exact in JSON. */
+#define ET_WHOLE_MOST 0x1.fffffffffffffp52
+
 enum et_status {
     ET_OK,
     ET_REFUSED, /* the geometry or params are not ones this operator or variant computes */
@@ -289,6 +292,9 @@ void et_param_set(const struct et_field *field, void *params, double value);
  * name.
  */
 enum et_status et_field_check(const struct et_field *field, double value, struct et_error *error);
+
+/* Checks each value of a params struct against its field. */
+enum et_status et_params_check(const struct et_field *fields, const void *params, struct et_error *error);
 
 /* ---- Params of each operator ---- */
 

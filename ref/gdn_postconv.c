@@ -24,13 +24,11 @@ enum { CONV, A, B, A_LOG, DT_BIAS, Q, K, V, G, BETA };
 #define FLOATS    (F32 | 1U << ET_F16 | BF16)
 #define AT(field) offsetof(struct et_gdn_postconv, field)
 
-#define MOST 0x1.fffffffffffffp52 /* 2^53 - 1: exact in JSON */
-
 static const struct et_field params[] = {
     {.name = "tokens",
      .offset = AT(tokens),
      .min = 1,
-     .max = MOST,
+     .max = ET_WHOLE_MOST,
      .required = true,
      .doc = "tokens, T; decode has 1 a request"},
     {.name = "k_heads",
@@ -172,11 +170,9 @@ static int64_t conv_dim(const struct et_gdn_postconv *p)
 static enum et_status shape(const void *params_, struct et_tensor *tensor, struct et_error *error)
 {
     const struct et_gdn_postconv *p = params_;
-    for (const struct et_field *field = params; field->name; field++) {
-        const enum et_status status = et_field_check(field, et_param_real(field, p), error);
-        if (status != ET_OK)
-            return status;
-    }
+    const enum et_status status = et_params_check(params, p, error);
+    if (status != ET_OK)
+        return status;
     if (tensor[Q].dtype != tensor[K].dtype || tensor[Q].dtype != tensor[V].dtype)
         return et_fail(error, ET_REFUSED, "q, k and v are %s, %s and %s, must be of one type",
                        et_format(tensor[Q].dtype)->name, et_format(tensor[K].dtype)->name,

@@ -20,8 +20,6 @@ enum { W, V, OUT };
 #define FLOATS    (1U << ET_F32 | 1U << ET_F16 | 1U << ET_BF16)
 #define AT(field) offsetof(struct et_gqa_av, field)
 
-#define MOST 0x1.fffffffffffffp52 /* 2^53 - 1: exact in JSON */
-
 static const struct et_field params[] = {
     {.name = "q_heads",
      .offset = AT(q_heads),
@@ -49,19 +47,19 @@ static const struct et_field params[] = {
     {.name = "query_length",
      .offset = AT(query_length),
      .min = 1,
-     .max = MOST,
+     .max = ET_WHOLE_MOST,
      .fallback = 1,
      .doc = "query tokens, S; decode has 1"},
     {.name = "context",
      .offset = AT(context),
      .min = 0,
-     .max = MOST,
+     .max = ET_WHOLE_MOST,
      .required = true,
      .doc = "live positions, C; 0 gives zeros"},
     {.name = "capacity",
      .offset = AT(capacity),
      .min = 0,
-     .max = MOST,
+     .max = ET_WHOLE_MOST,
      .same_as = "context",
      .doc = "positions the cache has room for, Cmax; rows from context on are never read"},
     {.name = NULL},
@@ -102,11 +100,9 @@ static int64_t align4(int64_t n)
 static enum et_status shape(const void *params_, struct et_tensor *tensor, struct et_error *error)
 {
     const struct et_gqa_av *p = params_;
-    for (const struct et_field *field = params; field->name; field++) {
-        const enum et_status status = et_field_check(field, et_param_real(field, p), error);
-        if (status != ET_OK)
-            return status;
-    }
+    const enum et_status status = et_params_check(params, p, error);
+    if (status != ET_OK)
+        return status;
     if (p->capacity < p->context)
         return et_fail(error, ET_REFUSED, "capacity is %lld, below context = %lld", (long long)p->capacity,
                        (long long)p->context);

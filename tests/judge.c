@@ -4,6 +4,7 @@
 
 #include "judged.h"
 #include "suite.h"
+#include "teeth.h"
 
 /* 16 rows of 32: enough for a mean of noise. Element e is head e / 32, channel e % 32. */
 static const struct et_gqa_av params = {
@@ -653,15 +654,6 @@ START_TEST(exact_is_for_inputs_that_have_one_fill_in_common)
     judged_close(&j);
 }
 END_TEST
-
-static const struct et_tooth *tooth(const struct et_teeth *teeth, const char *name)
-{
-    for (int i = 0; i < teeth->count; i++)
-        if (!strcmp(teeth->at[i].name, name))
-            return &teeth->at[i];
-    ck_abort_msg("no tooth %s", name);
-    return NULL;
-}
 
 /* References of 1 with variance 1 and worst 1: every tolerance is 1, every limit of nmse 4. */
 START_TEST(teeth_are_in_units_of_each_limit)

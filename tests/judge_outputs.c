@@ -4,6 +4,7 @@
 
 #include "../harness/judge.h"
 #include "suite.h"
+#include "teeth.h"
 
 enum { CONV, A, B, A_LOG, DT_BIAS, Q, K, V, G, BETA, TENSORS };
 
@@ -219,15 +220,6 @@ START_TEST(exact_data_are_compared_in_each_outputs_own_type)
     close_run(&j);
 }
 END_TEST
-
-static const struct et_tooth *tooth(const struct et_teeth *teeth, const char *name)
-{
-    for (int i = 0; i < teeth->count; i++)
-        if (!strcmp(teeth->at[i].name, name))
-            return &teeth->at[i];
-    ck_abort_msg("no tooth %s", name);
-    return NULL;
-}
 
 START_TEST(random_data_show_every_lie_at_bound)
 {
