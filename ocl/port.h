@@ -25,9 +25,6 @@ struct et_launch {
     size_t local_bytes; /* what the last argument, a pointer to local memory, points to; 0: there is none */
 };
 
-/* Of a variant without knobs. */
-static const struct et_field et_no_knobs[] = {{.name = NULL}};
-
 static inline int64_t et_ceil_div(int64_t n, int64_t by)
 {
     return (n + by - 1) / by;

@@ -62,6 +62,9 @@ struct et_facts {
     char program[240];     /* what was built for it: source and options; distinct texts count programs */
 };
 
+/* The table of a variant without knobs. */
+extern const struct et_field et_no_knobs[];
+
 struct et_variant {
     const char *op, *name, *summary;
     const struct et_field *knobs; /* ends with a NULL name */

@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+const struct et_field et_no_knobs[] = {{.name = NULL}};
+
 struct et_device et_device_unlimited(void)
 {
     return (struct et_device){.name = "unlimited", .subgroups = true, .fp16 = true, .fp64 = true};
