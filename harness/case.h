@@ -89,9 +89,10 @@ struct et_case {
     int step_count;
     enum et_fill_kind *fills;
     int fill_count;
-    struct et_ask *asks; /* in run order; empty: the case names none and the port's apply */
+    struct et_ask *asks; /* in run order; empty: the case names none of the port's, and all of them apply */
     int ask_count;
-    int64_t rows; /* sampled units; 0: all */
+    bool elsewhere; /* the variants it names are all of etalon's own port, and this is another */
+    int64_t rows;   /* sampled units; 0: all */
     struct et_checks checks;
     struct et_twin *twins;
     int twin_count;

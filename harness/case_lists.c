@@ -3,6 +3,8 @@
 #include <stddef.h>
 #include <string.h>
 
+#include "../ocl/ocl.h"
+
 /* ---- Checks ---- */
 
 static enum et_status read_limit(const struct et_reader *r, const cJSON *node, const char *name,
@@ -232,6 +234,7 @@ bool et_next_tuple(int *at, const int *count, int n)
     return false;
 }
 
+/* *variant NULL: what the case names is a variant of etalon's own port, and passed over by another. */
 static enum et_status find_variant(const struct et_reader *r, const cJSON *node,
                                    const struct et_variant **variant)
 {
@@ -239,7 +242,7 @@ static enum et_status find_variant(const struct et_reader *r, const cJSON *node,
     if (et_json_string(r->json, node, "the name of a variant", &name, r->error) != ET_OK)
         return ET_INVALID;
     *variant = et_variant_named(r->port, r->op->name, name);
-    if (*variant)
+    if (*variant || et_variant_named(&et_ocl, r->op->name, name))
         return ET_OK;
     if (strcmp(name, "auto") == 0)
         return et_json_fail(r->json, node, r->error,
@@ -269,7 +272,7 @@ static enum et_status read_knobs(const struct et_reader *r, const cJSON *node, s
     if (!name)
         return et_json_fail(r->json, node, r->error, "a variant needs its name");
     enum et_status status = find_variant(r, name, &knobs->variant);
-    if (!cJSON_IsObject(node))
+    if (!cJSON_IsObject(node) || !knobs->variant)
         return status;
     for (const cJSON *member = node->child; status == ET_OK && member; member = member->next) {
         if (member == name)
@@ -323,7 +326,7 @@ static enum et_status read_asks_of(const struct et_reader *r, const cJSON *node,
 {
     struct knobs knobs = {0};
     enum et_status status = read_knobs(r, node, &knobs);
-    while (status == ET_OK) {
+    while (status == ET_OK && knobs.variant) {
         if (c->ask_count == ASKS)
             return et_json_fail(r->json, node, r->error, "variants makes more than %d runs of each case",
                                 ASKS);
@@ -348,6 +351,7 @@ enum et_status et_read_asks(const struct et_reader *r, const cJSON *node, struct
     c->ask_count = 0;
     for (const cJSON *item = node->child; status == ET_OK && item; item = item->next)
         status = read_asks_of(r, item, c);
+    c->elsewhere = c->ask_count == 0;
     c->asks = et_arena_take(r->arena, (size_t)c->ask_count, sizeof *c->asks, r->error);
     if (c->asks)
         memcpy(c->asks, all, (size_t)c->ask_count * sizeof *c->asks);

@@ -16,6 +16,7 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
+#include "../ref/etalon_port.h"
 #include "parallel.h"
 
 enum {
@@ -259,6 +260,14 @@ static void hash_tensor(struct hasher *hasher, const struct et_problem *problem,
     hash_flush(hasher);
 }
 
+static void write_digest(const XXH3_state_t *state, char digest[33])
+{
+    XXH128_canonical_t canonical;
+    XXH128_canonicalFromHash(&canonical, XXH3_128bits_digest(state));
+    for (size_t i = 0; i < sizeof canonical.digest; i++)
+        snprintf(digest + 2 * i, 3, "%02x", canonical.digest[i]);
+}
+
 enum et_status et_digest(const struct et_problem *problem, enum et_role role, const void *const *data,
                          const volatile sig_atomic_t *stop, char digest[33], struct et_error *error)
 {
@@ -277,10 +286,7 @@ enum et_status et_digest(const struct et_problem *problem, enum et_role role, co
     }
     if (et_stopped(stop))
         return et_fail(error, ET_FAILED, "interrupted while a digest was computed");
-    XXH128_canonical_t canonical;
-    XXH128_canonicalFromHash(&canonical, XXH3_128bits_digest(&hasher.state));
-    for (size_t i = 0; i < sizeof canonical.digest; i++)
-        snprintf(digest + 2 * i, 3, "%02x", canonical.digest[i]);
+    write_digest(&hasher.state, digest);
     return ET_OK;
 }
 
@@ -833,6 +839,63 @@ enum et_status et_outputs_create(const struct et_job *job, int step, int repeat,
     const enum et_status status =
         path ? create_tensors(path, &job->steps[step].problem, ET_OUTPUT, out, map, bytes, error) : ET_FAILED;
     et_free(path);
+    return status;
+}
+
+enum et_status et_outputs_poison(const struct et_job *job, int step, int repeat, const char *folder,
+                                 struct et_error *error)
+{
+    void *out[ET_TENSORS] = {NULL}, *map = NULL;
+    size_t bytes = 0;
+    const enum et_status status = et_outputs_create(job, step, repeat, folder, out, &map, &bytes, error);
+    const struct et_problem *problem = &job->steps[step].problem;
+    for (int t = 0; status == ET_OK && problem->op->tensors[t].name; t++)
+        for (int64_t i = 0; out[t] && i < elements_of(&problem->tensor[t]); i++)
+            et_store(problem->tensor[t].dtype, out[t], i, et_poison(problem->tensor[t].dtype, repeat));
+    et_unmap(map, bytes);
+    return status;
+}
+
+/* ---- Prints ---- */
+
+static enum et_status print_file(const char *path, char digest[33], struct et_error *error)
+{
+    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0)
+        return et_fail(error, ET_INVALID, "%s cannot be opened: %s", path, strerror(errno));
+    XXH3_state_t state;
+    char chunk[1 << 16];
+    ssize_t n;
+    XXH3_128bits_reset(&state);
+    while ((n = read(fd, chunk, sizeof chunk)) > 0 || (n < 0 && errno == EINTR))
+        if (n > 0)
+            XXH3_128bits_update(&state, chunk, (size_t)n);
+    const int code = errno;
+    close(fd);
+    if (n < 0)
+        return et_fail(error, ET_INVALID, "%s cannot be read: %s", path, strerror(code));
+    write_digest(&state, digest);
+    return ET_OK;
+}
+
+void et_job_file(const struct et_job *job, int i, char name[32])
+{
+    if (i < job->step_count)
+        snprintf(name, 32, "%d.safetensors", i);
+    else
+        snprintf(name, 32, "job.json");
+}
+
+enum et_status et_job_prints(const struct et_job *job, char (*prints)[33], struct et_error *error)
+{
+    enum et_status status = ET_OK;
+    for (int i = 0; i <= job->step_count && status == ET_OK; i++) {
+        char name[32];
+        et_job_file(job, i, name);
+        char *path = et_print(error, "%s/%s", job->folder, name);
+        status = path ? print_file(path, prints[i], error) : ET_FAILED;
+        et_free(path);
+    }
     return status;
 }
 

@@ -64,6 +64,18 @@ void et_outputs_close(struct et_outputs *outputs);
 enum et_status et_outputs_create(const struct et_job *job, int step, int repeat, const char *folder,
                                  void **out, void **map, size_t *bytes, struct et_error *error);
 
+/* The same, all poison (et_poison of that repeat): for a runner that is to write elements alone. */
+enum et_status et_outputs_poison(const struct et_job *job, int step, int repeat, const char *folder,
+                                 struct et_error *error);
+
+/*
+ * XXH3-128, in hex, of each file that a runner is given, read and not mapped, as it may have been cut: of
+ * STEP.safetensors at [STEP], of job.json behind them. ET_INVALID: a file cannot be read.
+ */
+enum et_status et_job_prints(const struct et_job *job, char (*prints)[33], struct et_error *error);
+/* The file that prints[i] is of. */
+void et_job_file(const struct et_job *job, int i, char name[32]);
+
 /*
  * XXH3-128, in hex, over the elements of the given role in normative order, a tensor after the other, NaN
  * canonical; data[t] are buffers. Elements that are poison do not count, so that neither layout nor poison

@@ -46,7 +46,8 @@ static const char usage[] =
     "there)\n"
     "            --dry-run (list the runs; -v: what "
     "their checks could see, what is left out)\n"
-    "device      --device NAME-GLOB|P:D           --port ocl[:DIR]     --guards on|off\n"
+    "device      --device NAME-GLOB|P:D           --port ocl[:DIR]|exec:CMD\n"
+    "            --guards on|off\n"
     "            --limit work_group=N,local_memory=N,alloc=N,no_subgroups (a smaller device; N: 64, 16K, "
     "2M, 1G)\n"
     "execution   -j, --threads N                  --timeout S          --repeat N        --seed N\n"
@@ -281,7 +282,9 @@ static bool set_option(int option, struct et_options *options, bool *list)
     case OPT_PORT:
         options->port = optarg;
         options->folder = !strncmp(optarg, "ocl:", 4) ? optarg + 4 : NULL;
-        return !strcmp(optarg, "ocl") || (options->folder && *options->folder);
+        options->command = !strncmp(optarg, "exec:", 5) ? optarg + 5 : NULL;
+        return !strcmp(optarg, "ocl") || (options->folder && *options->folder) ||
+               (options->command && *options->command);
     case OPT_GUARDS:
         good = one_of(optarg, switches, &index);
         options->guards = index == 1;
@@ -546,13 +549,58 @@ static void on_signals(void (*handler)(int))
     sigaction(SIGXFSZ, &action, NULL); /* a file beyond ulimit -f is a write that fails */
 }
 
+/*
+ * The port that options name. A program of others is started for it: what it has, its hello says. To be
+ * closed also after a failure.
+ */
+struct opened {
+    const struct et_port *port;
+    const char *argv[4];
+    struct et_offer offer;
+    struct et_runner runner;
+};
+
+static enum et_status open_port(struct et_options *options, struct opened *opened, struct et_error *error)
+{
+    *opened = (struct opened){.port = &et_ocl};
+    if (!options->command)
+        return ET_OK;
+    if (!options->guards || options->limit)
+        return et_fail(error, ET_INVALID, "--port exec:CMD takes no --guards and no --limit: they are CMD's");
+    on_signals(on_signal); /* what is started is to be ended */
+    const char *const argv[] = {"/bin/sh", "-c", options->command, NULL};
+    memcpy(opened->argv, argv, sizeof argv);
+    opened->runner = (struct et_runner){.argv = opened->argv, .offer = &opened->offer, .stop = &stop};
+    options->outsider = &opened->runner;
+    opened->port = &opened->offer.port;
+    struct et_error why;
+    const double seconds = options->timeout_s > 0 ? options->timeout_s : ET_HELLO_S;
+    const enum et_status status = et_runner_start(&opened->runner, seconds, &why);
+    return status == ET_OK ? ET_OK : et_fail(error, ET_LACKING, "--port %s: %s", options->port, why.text);
+}
+
+/* A runner that a run took over is the run's to end. */
+static void close_port(struct opened *opened)
+{
+    et_runner_stop(&opened->runner, NULL);
+    et_offer_free(&opened->offer);
+}
+
+/* ET_LACKING is an outsider's that did not start. */
+static int exit_of(enum et_status status)
+{
+    return stop ? 128 + stop : status == ET_LACKING ? ET_EXIT_NOTHING : ET_EXIT_USAGE;
+}
+
 /* -v: what the checks of each run could see, and the variants that do not fit. */
 static int dry_run(const struct et_options *options, const struct et_plan *plan)
 {
     struct et_error error;
-    for (int i = 0; i < plan->count && !options->verbose; i++)
+    /* What an outsider would claim, and so what there is to predict, its replies say. */
+    const bool predicted = options->verbose && !options->command;
+    for (int i = 0; i < plan->count && !predicted; i++)
         printf("%s\n", plan->runs[i].id);
-    if (options->verbose && et_predict_plan(options, plan, &stop, &error) != ET_OK) {
+    if (predicted && et_predict_plan(options, plan, &stop, &error) != ET_OK) {
         et_complain("%s", error.text);
         return ET_EXIT_USAGE;
     }
@@ -562,9 +610,10 @@ static int dry_run(const struct et_options *options, const struct et_plan *plan)
     return stop ? 128 + stop : ET_EXIT_PASS;
 }
 
-static int command_run(const struct et_options *options)
+static int command_run(struct et_options *options)
 {
-    struct et_plan plan;
+    struct et_plan plan = {.runs = NULL};
+    struct opened opened;
     struct et_error error;
     int code = ET_EXIT_USAGE;
     const char *temp = getenv("TMPDIR");
@@ -573,17 +622,23 @@ static int command_run(const struct et_options *options)
         return refuse("TMPDIR is %s: %s", temp, strerror(errno));
     if (temp && *temp && !S_ISDIR(st.st_mode))
         return refuse("TMPDIR is %s: %s", temp, strerror(ENOTDIR));
-    const enum et_status status = et_plan_make(options, &et_ocl, &plan, &error);
+    enum et_status status = open_port(options, &opened, &error);
+    const bool is_open = status == ET_OK;
+    if (is_open)
+        status = et_plan_make(options, opened.port, &plan, &error);
     on_signals(on_signal);
-    if (status != ET_OK)
+    if (status != ET_OK) {
         et_complain("%s", error.text);
-    else if (outputs_clash(options, &plan))
+        code = exit_of(is_open ? ET_INVALID : status);
+    } else if (outputs_clash(options, &plan)) {
         code = ET_EXIT_USAGE;
-    else if (options->dry_run)
+    } else if (options->dry_run) {
         code = dry_run(options, &plan);
-    else
+    } else {
         code = et_run_plan(options, &plan, &stop);
+    }
     et_plan_free(&plan);
+    close_port(&opened);
     return code;
 }
 
@@ -612,6 +667,9 @@ static int command_mutate(struct et_options *options)
 {
     if (options->shards > 1)
         return refuse("mutate takes no --shard: a part of the runs does not see every bug%s%s", "", "");
+    if (options->command)
+        return refuse("mutate takes no --port exec:CMD: its bugs are planted in etalon's own kernels%s%s", "",
+                      "");
     if (options->junit || options->failed || options->max_fail || options->slowest || options->keep)
         return refuse("mutate takes no --junit, --failed, --max-fail, --slowest, --keep%s%s", "", "");
     const struct et_strings names = options->targets;
@@ -641,6 +699,13 @@ static int command_mutate(struct et_options *options)
     return code;
 }
 
+static void print_device(const struct et_device *device)
+{
+    printf("%-5s %s (%s; %s), %lld units, local memory %lld KiB, largest buffer %lld MiB\n", device->place,
+           device->name, device->platform, device->driver, (long long)device->compute_units,
+           (long long)device->local_memory / 1024, (long long)device->allocation / 1048576);
+}
+
 static int list_devices(const struct et_options *options)
 {
     const char *const argv[] = {options->program, "worker", "--port", options->port, "--list", NULL};
@@ -654,10 +719,7 @@ static int list_devices(const struct et_options *options)
         return ET_EXIT_NOTHING;
     }
     for (int i = 0; i < count; i++)
-        printf("%-5s %s (%s; %s), %lld units, local memory %lld KiB, largest buffer %lld MiB\n",
-               devices[i].place, devices[i].name, devices[i].platform, devices[i].driver,
-               (long long)devices[i].compute_units, (long long)devices[i].local_memory / 1024,
-               (long long)devices[i].allocation / 1048576);
+        print_device(&devices[i]);
     if (count == 0 || options->verbose)
         fprintf(count ? stdout : stderr, "%s%s", count ? "" : "etalon: no device\n", report ? report : "");
     if (count == 0)
@@ -685,26 +747,44 @@ static int list_models(const struct et_options *options)
     return ET_EXIT_PASS;
 }
 
-static void list_operators(void)
+static void list_operators(const struct et_port *port)
 {
     for (int i = 0; et_operators[i]; i++) {
         printf("%-16s %s\n", et_operators[i]->name, et_operators[i]->summary);
-        for (int k = 0; et_ocl.variants[k]; k++)
-            if (!strcmp(et_ocl.variants[k]->op, et_operators[i]->name))
-                printf("  %-14s %s\n", et_ocl.variants[k]->name, et_ocl.variants[k]->summary);
+        for (int k = 0; port->variants[k]; k++)
+            if (!strcmp(port->variants[k]->op, et_operators[i]->name))
+                printf("  %-14s %s\n", port->variants[k]->name, port->variants[k]->summary);
     }
 }
 
-static int command_list(const struct et_options *options)
+/* What a program of others says of itself. */
+static int list_outside(struct et_options *options, bool devices)
+{
+    struct opened opened;
+    struct et_error error;
+    const enum et_status status = open_port(options, &opened, &error);
+    if (status != ET_OK)
+        et_complain("%s", error.text);
+    else if (devices)
+        print_device(&opened.runner.device);
+    else
+        list_operators(opened.port);
+    close_port(&opened);
+    return status == ET_OK ? ET_EXIT_PASS : exit_of(status);
+}
+
+static int command_list(struct et_options *options)
 {
     const char *what = options->targets.count == 1 ? options->targets.at[0] : "";
+    if (options->command && (!strcmp(what, "devices") || !strcmp(what, "operators")))
+        return list_outside(options, what[0] == 'd');
     if (!strcmp(what, "devices"))
         return list_devices(options);
     if (!strcmp(what, "models"))
         return list_models(options);
     if (strcmp(what, "operators") != 0)
         return refuse("list devices, operators or models%s%s", "", "");
-    list_operators();
+    list_operators(&et_ocl);
     return ET_EXIT_PASS;
 }
 
@@ -754,6 +834,8 @@ static int command_describe(const struct et_options *options)
 /* The runner: started by run and list devices, on the protocol of runner.h. */
 static int command_worker(const struct et_options *options, bool list)
 {
+    if (options->command)
+        return refuse("worker takes no --port exec:CMD: CMD is the worker itself%s%s", "", "");
     if (list)
         return et_worker_list(&et_ocl);
     if (options->devices.count != 1)

@@ -505,6 +505,11 @@ static enum et_status add_case(struct builder *b, const struct et_case *c, struc
     b->found = b->found || (b->only && !strcmp(b->only, c->id));
     if (b->options->operators.count > 0 && !listed(&b->options->operators, c->op->name))
         return ET_OK;
+    if (c->refused && c->elsewhere) {
+        et_text_add(&b->plan->notes, "%s: the refusal is one of variants that port %s does not have\n", c->id,
+                    b->port->name);
+        return ET_OK;
+    }
     if (c->refused)
         return add_refusal(b, c, error);
     for (int i = 0; i < c->fill_count; i++) {

@@ -5,6 +5,8 @@
 #include "case.h"
 #include "mutant.h"
 
+struct et_runner;
+
 struct et_strings {
     const char **at;
     int count;
@@ -15,8 +17,10 @@ struct et_options {
     enum et_tier tier;
     int shard, shards; /* K/N, 1/1 */
     bool dry_run, guards, strict, verbose, quiet, color, progress;
-    const char *port;   /* "ocl" or "ocl:DIR" */
-    const char *folder; /* DIR of port, or NULL */
+    const char *port;           /* "ocl", "ocl:DIR" or "exec:CMD" */
+    const char *folder;         /* DIR of port, or NULL */
+    const char *command;        /* CMD of port, or NULL */
+    struct et_runner *outsider; /* that runs CMD, and has said hello; a run takes it over. NULL without CMD */
     struct et_ceilings limits;
     const char *limit; /* the same as given, or NULL */
     const char *known, *results, *junit;

@@ -267,6 +267,8 @@ static void add_command(struct et_text *text, const struct et_options *options)
         et_text_add(text, " --shard %d/%d", options->shard, options->shards);
     if (options->folder)
         et_text_add(text, " --port ocl:DIR");
+    if (options->command)
+        et_text_add(text, " --port exec:CMD");
     if (options->known)
         et_text_add(text, " --known %s", last_part(options->known));
     if (options->strict)

@@ -77,6 +77,7 @@ struct group {
     int attempt_count;
     struct et_job *jobs; /* the case's, then its twins' */
     int job_count;       /* written */
+    char (**prints)[33]; /* of an outsider's jobs: what et_job_prints said when they were written; or NULL */
     char *folder;
     char *kept;             /* what the folder is to be called where a run of it failed, or NULL */
     struct et_truth *truth; /* one a step */
@@ -173,6 +174,17 @@ static bool *spent_of(const struct context *context, const struct attempt *attem
     return attempt->mutant ? &attempt->station->spent[attempt->mutant - context->plan->mutants.at] : NULL;
 }
 
+/* An outsider finds its outputs there, and need not know of poison and padding. */
+static enum et_status poison_outputs(const struct group *group, const struct attempt *attempt, int job,
+                                     struct et_error *error)
+{
+    enum et_status status = ET_OK;
+    for (int i = 0; status == ET_OK && i < group->c->step_count * attempt->repeats; i++)
+        status = et_outputs_poison(&group->jobs[job], i / attempt->repeats, i % attempt->repeats,
+                                   attempt->answers[job].folder, error);
+    return status;
+}
+
 static void ask_next(struct context *context, struct group *group, struct station *station)
 {
     const int jobs = jobs_of(group->c);
@@ -190,6 +202,11 @@ static void ask_next(struct context *context, struct group *group, struct statio
             continue;
         }
         const int job = station->queue % jobs;
+        struct et_error error;
+        if (station->runner.offer && poison_outputs(group, attempt, job, &error) != ET_OK) {
+            set_verdict(attempt, ET_ERROR, error.text);
+            continue;
+        }
         const struct et_request request = {.job = group->jobs[job].folder,
                                            .out = attempt->answers[job].folder,
                                            .variant = attempt->run->ask.variant,
@@ -197,7 +214,6 @@ static void ask_next(struct context *context, struct group *group, struct statio
                                            .steps = group->c->step_count,
                                            .repeats = attempt->repeats,
                                            .sources = attempt->mutant ? attempt->mutant->sources : NULL};
-        struct et_error error;
         if (et_runner_ask(&station->runner, &request, timeout_of(context->options, &station->runner.device),
                           &error) == ET_OK) {
             station->busy = true;
@@ -210,6 +226,52 @@ static void ask_next(struct context *context, struct group *group, struct statio
     }
 }
 
+static enum et_status write_job(struct group *group, int j, const char *folder, struct et_error *error)
+{
+    const struct et_options *options = group->context->options;
+    enum et_status status = et_job_write(group->c, j ? &group->c->twins[j - 1] : NULL, group->fill,
+                                         options->has_seed ? &options->seed : NULL, options->threads,
+                                         group->context->stop, folder, &group->jobs[j], error);
+    if (status == ET_OK && group->prints)
+        status = et_job_prints(&group->jobs[j], group->prints[j], error);
+    return status;
+}
+
+/*
+ * What an outsider was given must be as it was: it is not trusted to look. What was changed is made again,
+ * for those who come after.
+ */
+static void check_inputs(struct group *group, struct station *station, struct et_reply *reply)
+{
+    const int j = station->queue % jobs_of(group->c);
+    struct et_job *job = &group->jobs[j];
+    char name[32], (*now)[33] = et_alloc((size_t)job->step_count + 1, sizeof *now, &station->why);
+    int changed = 0;
+    if (!now) {
+        station->opened = ET_FAILED;
+        return;
+    }
+    if (et_job_prints(job, now, NULL) == ET_OK)
+        while (changed <= job->step_count && !strcmp(now[changed], group->prints[j][changed]))
+            changed++;
+    et_free(now);
+    if (changed > job->step_count)
+        return;
+    et_job_file(job, changed, name);
+    for (int i = 0; reply->kind == ET_REPLY_OK && i < reply->step_count * reply->repeats; i++)
+        snprintf(reply->facts[i].inputs_kept, sizeof reply->facts[i].inputs_kept,
+                 "the runner changed %s of the job, which is not its to change", name);
+    char *folder = et_strdup(job->folder, &station->why);
+    et_job_free(job);
+    if (folder)
+        group->status = write_job(group, j, folder, &group->error);
+    if (!folder || group->status != ET_OK)
+        station->opened = ET_FAILED;
+    if (folder && group->status != ET_OK)
+        station->why = group->error;
+    et_free(folder);
+}
+
 /*
  * A request of the queue was answered. After an error the runner goes as well: an access out of bounds, for
  * one, breaks a context of NVIDIA's for every later call.
@@ -219,6 +281,8 @@ static void take_reply(struct group *group, struct station *station, const struc
     const int jobs = jobs_of(group->c);
     struct attempt *attempt = &group->attempts[station->queue / jobs];
     attempt->answers[station->queue % jobs].reply = *reply;
+    if (station->runner.offer)
+        check_inputs(group, station, &attempt->answers[station->queue % jobs].reply);
     station->queue++;
     station->busy = false;
     if (reply->kind == ET_REPLY_ERROR)
@@ -227,7 +291,7 @@ static void take_reply(struct group *group, struct station *station, const struc
     bool *spent = spent_of(group->context, attempt);
     if (spent && (reply->late || attempt->unbuilt))
         *spent = true;
-    if (reply->kind == ET_REPLY_LACKING)
+    if (reply->kind == ET_REPLY_LACKING || (reply->kind == ET_REPLY_REFUSED && station->runner.offer))
         set_verdict(attempt, ET_SKIP, reply->error);
     else if (reply->kind != ET_REPLY_OK)
         set_verdict(attempt, ET_ERROR, reply->error);
@@ -357,26 +421,35 @@ static char *make_folder(const char *parent, const char *prefix, int number, str
     return NULL;
 }
 
+static enum et_status make_prints(struct group *group, struct et_error *error)
+{
+    group->prints = et_alloc((size_t)jobs_of(group->c), sizeof *group->prints, error);
+    for (int j = 0; group->prints && j < jobs_of(group->c); j++) {
+        group->prints[j] = et_alloc((size_t)group->c->step_count + 1, sizeof *group->prints[j], error);
+        if (!group->prints[j])
+            return ET_FAILED;
+    }
+    return group->prints ? ET_OK : ET_FAILED;
+}
+
 static enum et_status write_jobs(struct context *context, struct group *group, struct et_error *error)
 {
     const double started = et_now();
-    const struct et_options *options = context->options;
     const char *temp = temp_for(context, bytes_of(context, group), error);
     group->folder = temp ? make_folder(temp, "group", group->attempts[0].run->group, error) : NULL;
     group->jobs = et_alloc((size_t)jobs_of(group->c), sizeof *group->jobs, error);
     if (!group->folder || !group->jobs)
         return ET_FAILED;
+    const enum et_status room = context->options->command ? make_prints(group, error) : ET_OK;
+    if (room != ET_OK)
+        return room;
     for (int j = 0; j < jobs_of(group->c); j++) {
         char *folder = make_folder(group->folder, "job", j, error);
-        const enum et_status status =
-            folder ? et_job_write(group->c, j ? &group->c->twins[j - 1] : NULL, group->fill,
-                                  options->has_seed ? &options->seed : NULL, options->threads, context->stop,
-                                  folder, &group->jobs[j], error)
-                   : ET_FAILED;
+        const enum et_status status = folder ? write_job(group, j, folder, error) : ET_FAILED;
         et_free(folder);
+        group->job_count++;
         if (status != ET_OK)
             return status;
-        group->job_count++;
     }
     for (int i = 0; i < group->attempt_count; i++)
         for (int j = 0; j < jobs_of(group->c); j++) {
@@ -399,7 +472,7 @@ static void *make_truth(void *argument)
     for (int i = 0; group->status == ET_OK && i < group->c->step_count; i++) {
         int n = 0;
         for (int k = 0; k < group->attempt_count; k++)
-            if (group->attempts[k].judged && group->attempts[k].judged[i].order.name[0])
+            if (group->attempts[k].judged && !et_claim_is_open(&group->attempts[k].judged[i]))
                 claims[n++] = group->attempts[k].judged[i];
         const uint64_t seed = context->options->has_seed ? context->options->seed : group->c->seed;
         group->status =
@@ -460,6 +533,16 @@ static void check_engaged(const struct group *group, struct attempt *attempt)
                     attempt->claims[i].order.name, et_variant_run(variant, &attempt->claims[i]));
                 attempt->verdict = ET_ERROR;
             }
+    }
+}
+
+/* What an outsider claims is what it is held to. */
+static void adopt_claims(struct group *group)
+{
+    for (int i = 0; i < group->attempt_count; i++) {
+        struct attempt *attempt = &group->attempts[i];
+        for (int step = 0; answered(attempt) && step < group->c->step_count; step++)
+            attempt->claims[step] = attempt->judged[step] = attempt->answers[0].reply.claims[step];
     }
 }
 
@@ -590,7 +673,7 @@ static void judge_group(struct group *group)
         struct attempt *attempt = &group->attempts[i];
         if (answered(attempt) && group->status != ET_OK)
             set_verdict(attempt, ET_ERROR, group->error.text);
-        if (answered(attempt))
+        if (answered(attempt) && !attempt->station->runner.offer)
             check_engaged(group, attempt);
         if (answered(attempt))
             open_outputs(group, attempt);
@@ -775,6 +858,9 @@ static void free_group(struct group *group)
         et_truth_free(&group->truth[i]);
     for (int j = 0; j < group->job_count; j++)
         et_job_free(&group->jobs[j]);
+    for (int j = 0; group->prints && j < jobs_of(group->c); j++)
+        et_free(group->prints[j]);
+    et_free(group->prints);
     if (group->folder && !group->kept)
         et_remove_folder(group->folder);
     et_free(group->folder);
@@ -787,6 +873,17 @@ static void free_group(struct group *group)
 
 /* ---- The nest ---- */
 
+/* Truth comes last: which arithmetic it is to be of, the replies say. */
+static void execute_outsider(struct context *context, struct group *group)
+{
+    drive(context, group);
+    adopt_claims(group);
+    if (group->status == ET_OK && any_left(group) && !*context->stop)
+        make_truth(group);
+    if (!*context->stop)
+        judge_group(group);
+}
+
 static enum et_status execute(struct context *context, struct group *group, struct et_error *error)
 {
     enum et_status status = write_jobs(context, group, error);
@@ -796,6 +893,10 @@ static enum et_status execute(struct context *context, struct group *group, stru
         memcpy(group->inputs[i], group->jobs[0].steps[i].digest, sizeof group->inputs[i]);
     for (int i = 0; i < context->station_count; i++)
         context->stations[i].queue = 0;
+    if (context->options->command) {
+        execute_outsider(context, group);
+        return ET_OK;
+    }
     pthread_t thread;
     const int code = pthread_create(&thread, NULL, make_truth, group);
     if (code != 0)
@@ -940,10 +1041,27 @@ static enum et_status start(struct context *context, struct station *station, co
     return ET_OK;
 }
 
+/* A program of others is one device, and runs already. */
+static enum et_status seat_outsider(struct context *context, struct et_error *error)
+{
+    struct et_runner *outsider = context->options->outsider;
+    if (!selected(context->options, &outsider->device))
+        return ET_OK;
+    context->stations = et_alloc(1, sizeof *context->stations, error);
+    if (!context->stations)
+        return ET_FAILED;
+    struct station *station = &context->stations[context->station_count++];
+    station->runner = *outsider;
+    *outsider = (struct et_runner){.pid = 0};
+    return ET_OK;
+}
+
 /* All devices wanted, opened; *report what the port looked at. */
 static enum et_status open_stations(struct context *context, char **report, struct et_error *error)
 {
     const struct et_options *options = context->options;
+    if (options->outsider)
+        return seat_outsider(context, error);
     const char *const argv[] = {options->program, "worker", "--port", options->port, "--list", NULL};
     struct et_device *devices = NULL;
     int count = 0;

@@ -207,8 +207,9 @@ static enum et_status read_member(const struct et_json *json, const cJSON *node,
 
 enum { MEMBERS_MOST = 32 };
 
+/* partial: what is missing stays as it is. */
 static enum et_status read_members(const struct et_json *json, const cJSON *node, const char *what,
-                                   const struct member *m, void *object, struct et_error *error)
+                                   const struct member *m, bool partial, void *object, struct et_error *error)
 {
     const char *keys[MEMBERS_MOST + 1] = {NULL};
     for (int i = 0; m[i].key; i++)
@@ -220,7 +221,7 @@ static enum et_status read_members(const struct et_json *json, const cJSON *node
         const cJSON *member = et_json_get(node, m->key);
         if (member)
             status = read_member(json, member, m, (char *)object + m->offset, error);
-        else if (!m->optional)
+        else if (!m->optional && !partial)
             status = et_json_fail(json, node, error, "%s has no %s", what, m->key);
     }
     return status;
@@ -270,49 +271,83 @@ static enum et_status read_knobs(const struct et_json *json, const cJSON *node,
     return status;
 }
 
+/* All keys are known, and those before the first NULL are there; of an object of ours, all are. */
+static enum et_status have_keys(const struct et_json *json, const cJSON *node, const char *what,
+                                const char *const *keys, const char *const *required, struct et_error *error)
+{
+    if (!required)
+        return et_json_exact(json, node, what, keys, error);
+    enum et_status status = et_json_object(json, node, what, error);
+    if (status == ET_OK)
+        status = et_json_keys(json, node, what, keys, error);
+    for (; *required && status == ET_OK; required++)
+        if (!et_json_get(node, *required))
+            status = et_json_fail(json, node, error, "%s has no %s", what, *required);
+    return status;
+}
+
 static enum et_status read_claim(const struct et_json *json, const cJSON *node,
-                                 const struct et_variant *variant, struct et_claim *claim,
+                                 const struct et_runner *runner, struct et_claim *claim,
                                  struct et_error *error)
 {
     static const char *const keys[] = {"arith", "order", "scratch", "knobs", "variant", NULL};
+    const bool knobs = et_field_count(runner->variant->knobs) > 0;
+    const char *const required[] = {"arith", knobs ? "knobs" : NULL, NULL};
     int64_t scratch = 0;
-    enum et_status status = et_json_exact(json, node, "a claim", keys, error);
-    if (status == ET_OK)
-        status = read_members(json, et_json_get(node, "arith"), "arith", arith_members, &claim->arith, error);
-    if (status == ET_OK)
-        status = read_order(json, et_json_get(node, "order"), &claim->order, error);
-    if (status == ET_OK)
-        status = et_json_int(json, et_json_get(node, "scratch"), "scratch", 0, ET_EXACT, &scratch, error);
-    if (status == ET_OK)
-        status = read_knobs(json, et_json_get(node, "knobs"), variant, claim->knob, error);
-    if (status == ET_OK)
-        status = read_text(json, et_json_get(node, "variant"), "variant", claim->variant,
-                           sizeof claim->variant, false, error);
+    claim->order = (struct et_order){.name = "none"};
+    enum et_status status = have_keys(json, node, "a claim", keys, runner->offer ? required : NULL, error);
+    if (status != ET_OK)
+        return status;
+    const cJSON *order = et_json_get(node, "order"), *bytes = et_json_get(node, "scratch");
+    const cJSON *given = et_json_get(node, "knobs"), *ran = et_json_get(node, "variant");
+    status =
+        read_members(json, et_json_get(node, "arith"), "arith", arith_members, false, &claim->arith, error);
+    if (status == ET_OK && order)
+        status = read_order(json, order, &claim->order, error);
+    if (status == ET_OK && !claim->order.name[0])
+        return et_json_fail(json, order, error, "an order has a name; \"none\" claims none");
+    if (status == ET_OK && bytes)
+        status = et_json_int(json, bytes, "scratch", 0, ET_EXACT, &scratch, error);
+    if (status == ET_OK && given)
+        status = read_knobs(json, given, runner->variant, claim->knob, error);
+    if (status == ET_OK && ran)
+        status = read_text(json, ran, "variant", claim->variant, sizeof claim->variant, false, error);
     claim->scratch_bytes = (size_t)scratch;
     return status;
 }
 
-static enum et_status read_facts(const struct et_json *json, const cJSON *node, int steps, int repeats,
-                                 struct et_facts *facts, struct et_error *error)
+static enum et_status read_facts(const struct et_json *json, const cJSON *node,
+                                 const struct et_runner *runner, struct et_facts *facts,
+                                 struct et_error *error)
 {
-    enum et_status status = array_of(json, node, "steps", steps, error);
+    enum et_status status = array_of(json, node, "steps", runner->steps, error);
     for (node = node->child; node && status == ET_OK; node = node->next) {
-        status = array_of(json, node, "a step", repeats, error);
+        status = array_of(json, node, "a step", runner->repeats, error);
         const cJSON *fact = status == ET_OK ? node->child : NULL;
         for (; fact && status == ET_OK; fact = fact->next)
-            status = read_members(json, fact, "an execution", facts_members, facts++, error);
+            status = read_members(json, fact, "an execution", facts_members, runner->offer, facts++, error);
     }
     return status;
+}
+
+static enum et_status read_seconds(const struct et_json *json, const char *key, double *seconds,
+                                   struct et_error *error)
+{
+    const cJSON *node = et_json_get(json->root, key);
+    return node ? et_json_real(json, node, key, seconds, error) : ET_OK;
 }
 
 static enum et_status read_ok(const struct et_json *json, const struct et_runner *runner,
                               struct et_reply *reply, struct et_error *error)
 {
     static const char *const keys[] = {"status", "variant", "claims", "steps", "prepare_s", "step_s", NULL};
+    static const char *const required[] = {"status", "variant", "claims", NULL};
     const char *variant = NULL;
-    enum et_status status = et_json_exact(json, json->root, "a reply", keys, error);
+    enum et_status status =
+        have_keys(json, json->root, "a reply", keys, runner->offer ? required : NULL, error);
     if (status != ET_OK)
         return status;
+    const cJSON *steps = et_json_get(json->root, "steps");
     const cJSON *name = et_json_get(json->root, "variant"), *claims = et_json_get(json->root, "claims");
     status = et_json_string(json, name, "variant", &variant, error);
     if (status == ET_OK && strcmp(variant, runner->variant->name) != 0)
@@ -331,15 +366,13 @@ static enum et_status read_ok(const struct et_json *json, const struct et_runner
         return ET_FAILED;
     const cJSON *claim = claims->child;
     for (int i = 0; claim && status == ET_OK; i++, claim = claim->next)
-        status = read_claim(json, claim, runner->variant, &reply->claims[i], error);
+        status = read_claim(json, claim, runner, &reply->claims[i], error);
+    if (status == ET_OK && steps)
+        status = read_facts(json, steps, runner, reply->facts, error);
     if (status == ET_OK)
-        status = read_facts(json, et_json_get(json->root, "steps"), runner->steps, runner->repeats,
-                            reply->facts, error);
+        status = read_seconds(json, "prepare_s", &reply->prepare_s, error);
     if (status == ET_OK)
-        status =
-            et_json_real(json, et_json_get(json->root, "prepare_s"), "prepare_s", &reply->prepare_s, error);
-    if (status == ET_OK)
-        status = et_json_real(json, et_json_get(json->root, "step_s"), "step_s", &reply->step_s, error);
+        status = read_seconds(json, "step_s", &reply->step_s, error);
     return status;
 }
 
@@ -390,10 +423,27 @@ static enum et_status read_reply(const struct et_json *json, const struct et_run
                                       : read_trouble(json, reply, error);
 }
 
+/* An offer is taken once: a program that is started again is to be the same. Where it knows of no probe, its
+ * claims stand for one: an order that it names is judged. */
+static enum et_status read_offer(const struct et_json *json, struct et_runner *runner,
+                                 struct et_device *device, struct et_error *error)
+{
+    if (!device->place[0])
+        snprintf(device->place, sizeof device->place, "0:0");
+    if (!et_json_get(et_json_get(json->root, "device"), "probed"))
+        device->probed = device->exact = device->exact_subnormal = true;
+    if (runner->offer->list)
+        return ET_OK;
+    if (!et_json_get(json->root, "variants"))
+        return et_json_fail(json, json->root, error, "a hello has no variants");
+    return et_offer_read(json, et_json_get(json->root, "variants"), runner->port, runner->offer, error);
+}
+
 static enum et_status read_hello(const struct et_json *json, struct et_runner *runner,
                                  struct et_reply *trouble, struct et_error *error)
 {
-    static const char *const keys[] = {"etalon", "port", "device", NULL};
+    static const char *const keys[] = {"etalon", "port", "device", "variants", NULL};
+    static const char *const ours[] = {"etalon", "port", "device", NULL};
     enum et_status status = et_json_object(json, json->root, "a hello", error);
     trouble->kind = ET_REPLY_OK;
     if (status == ET_OK && et_json_get(json->root, "status")) {
@@ -404,7 +454,8 @@ static enum et_status read_hello(const struct et_json *json, struct et_runner *r
     }
     int64_t protocol = 0;
     if (status == ET_OK)
-        status = et_json_exact(json, json->root, "a hello", keys, error);
+        status = runner->offer ? have_keys(json, json->root, "a hello", keys, ours, error)
+                               : et_json_exact(json, json->root, "a hello", ours, error);
     if (status == ET_OK)
         status = et_json_int(json, et_json_get(json->root, "etalon"), "the protocol's number", ET_PROTOCOL,
                              ET_PROTOCOL, &protocol, error);
@@ -413,8 +464,10 @@ static enum et_status read_hello(const struct et_json *json, struct et_runner *r
                            true, error);
     struct et_device device = {.place = ""};
     if (status == ET_OK)
-        status =
-            read_members(json, et_json_get(json->root, "device"), "device", device_members, &device, error);
+        status = read_members(json, et_json_get(json->root, "device"), "device", device_members, false,
+                              &device, error);
+    if (status == ET_OK && runner->offer)
+        status = read_offer(json, runner, &device, error);
     if (status == ET_OK)
         runner->device = device;
     return status;
@@ -902,7 +955,7 @@ static enum et_status read_devices(const struct et_json *json, struct et_device 
     if (!*devices)
         return ET_FAILED;
     for (const cJSON *node = list->child; node && status == ET_OK; node = node->next)
-        status = read_members(json, node, "a device", device_members, &(*devices)[(*count)++], error);
+        status = read_members(json, node, "a device", device_members, false, &(*devices)[(*count)++], error);
     return status;
 }
 

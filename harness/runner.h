@@ -12,6 +12,10 @@
  * NAME} FACTS    {"ns": T, "guarded": B, "guards": S, "inputs_kept": S, "kernels": S, "program": S}
  *
  * Every key of a reply is required. Of the device only its name is: what is not said is not known.
+ *
+ * A program that is none of ours (`offer` is set) says in its hello which variants it has (offer.h), and in a
+ * reply needs no more than {"status": "ok", "variant": NAME, "claims": [{"arith": {...}}, ...]}; knobs where
+ * it has some.
  */
 #ifndef ET_HARNESS_RUNNER_H
 #define ET_HARNESS_RUNNER_H
@@ -20,6 +24,7 @@
 
 #include "../ref/etalon_port.h"
 #include "json.h"
+#include "offer.h"
 
 enum { ET_PROTOCOL = 1, ET_HELLO_S = 60 };
 
@@ -32,6 +37,7 @@ struct et_runner {
     struct et_text buffer;   /* what it said and was not yet read */
     char port[64];           /* from its hello */
     struct et_device device; /* from its last good hello */
+    struct et_offer *offer;  /* NULL: the runner is our own worker. Filled by the first good hello */
     double hello_s;          /* its hello is due within that */
     double deadline;         /* CLOCK_MONOTONIC seconds; 0: nothing asked */
     double due_s;            /* what was given when it was asked */

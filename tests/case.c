@@ -297,8 +297,9 @@ static const struct {
      "t.json:3:23: gqa_av/t/a: 5 values for v, which can take 1, 4, 8, 64"},
     {CASE("'variants':['plane']"), "t.json:3:13: gqa_av has no variant \"plane\"; the nearest is \"plain\""},
     {CASE("'variants':['sml']"), "t.json:3:13: gqa_av has no variant \"sml\"; the nearest is \"plain\""},
-    {CASE("'variants':['auto']"),
-     "t.json:3:13: port fake has no variant \"auto\"; without variants every one that fits runs"},
+    {"{'format':1,'operator':'gdn_postconv','cases':[{'name':'a','variants':['auto'],'params':"
+     "{'tokens':1,'k_heads':1,'v_heads':1,'k_head_dim':1,'v_head_dim':1}}]}",
+     "t.json:1:72: port fake has no variant \"auto\"; without variants every one that fits runs"},
     {CASE("'variants':['plain','plain']"), "t.json:3:21: variants asks for the same plain twice"},
     {CASE("'variants':[{'lanes':8}]"), "t.json:3:13: a variant needs its name"},
     {CASE("'variants':[{'name':'plain','lanes':8}]"), "t.json:3:29: plain has no knob"},
@@ -857,6 +858,20 @@ START_TEST(lists_of_knobs_expand_and_are_named)
 }
 END_TEST
 
+/* gqa and auto are etalon's own; fake has plain and tuned. */
+START_TEST(variants_of_etalons_own_port_are_passed_over_by_another)
+{
+    read_ok(CASE("'variants':['gqa',{'name':'gqa_split','splits':[1,8]},'plain','auto']"));
+    ck_assert_int_eq(cases.at[0].ask_count, 1);
+    ck_assert_ptr_eq(cases.at[0].asks[0].variant, &plain);
+    ck_assert(!cases.at[0].elsewhere);
+    read_ok(CASE("'variants':['gqa','auto']"));
+    const struct et_case *c = &cases.at[cases.count - 1];
+    ck_assert_int_eq(c->ask_count, 0);
+    ck_assert(c->elsewhere);
+}
+END_TEST
+
 START_TEST(truths_and_names_of_fields_have_their_own_range)
 {
     for (int i = 1; i <= 2; i++) {
@@ -1005,6 +1020,7 @@ Suite *et_suite(void)
     tcase_add_test(all, everything_else_is_read);
     tcase_add_test(all, checks_add_to_the_defaults_one_by_one);
     tcase_add_test(all, lists_of_knobs_expand_and_are_named);
+    tcase_add_test(all, variants_of_etalons_own_port_are_passed_over_by_another);
     tcase_add_test(all, truths_and_names_of_fields_have_their_own_range);
     tcase_add_test(all, a_variant_of_the_command_line_is_written_as_ids_have_it);
     tcase_add_test(all, models_are_listed_in_order);

@@ -35,6 +35,23 @@ static void hear_list(const struct et_json *json)
     et_free(report);
 }
 
+/* The same from a program that is none of ours, whose hello has a table of variants. */
+static void hear_outsider(const struct et_json *json)
+{
+    struct et_offer offer = {.at = NULL};
+    struct et_runner runner = {.variant = &fuzz_variant, .steps = 2, .repeats = 2, .offer = &offer};
+    struct et_reply trouble = {0};
+    struct et_error error;
+    hear_reply(json, &runner);
+    if (read_hello(json, &runner, &trouble, &error) == ET_OK && trouble.kind == ET_REPLY_OK) {
+        fuzz_must(offer.list && offer.list[0], "an offer has a variant");
+        for (int i = 0; offer.list[i]; i++)
+            fuzz_must(et_variant_named(&offer.port, offer.list[i]->op, offer.list[i]->name) != NULL,
+                      "a variant that is offered is found by its name");
+    }
+    et_offer_free(&offer);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
 {
     struct et_runner runner = {.variant = &fuzz_variant, .steps = 2, .repeats = 2};
@@ -45,6 +62,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
     if (parse(&runner, &json, &error) == ET_OK) {
         hear_reply(&json, &runner);
         read_hello(&json, &runner, &trouble, &error);
+        hear_outsider(&json);
         hear_list(&json);
         et_json_free(&json);
     }

@@ -1,0 +1,121 @@
+#include "offer.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "../ocl/memory.h"
+
+enum { VARIANTS_MOST = 256 };
+
+/* Whether it fits any shape, and how it computes, the program itself says when it is asked. */
+static enum et_status leave_open(const struct et_problem *problem, const struct et_device *device,
+                                 const int64_t *asked, struct et_claim *claim, struct et_error *why)
+{
+    (void)problem, (void)device, (void)asked, (void)why;
+    *claim = (struct et_claim){.scratch_bytes = 0};
+    return ET_OK;
+}
+
+bool et_claim_is_open(const struct et_claim *claim)
+{
+    return claim->order.name[0] == '\0';
+}
+
+/* A name that may stand in an id, on a command line and in a case file. */
+static enum et_status read_name(const struct et_json *json, const cJSON *node, const char *what,
+                                char name[ET_OFFER_NAME], struct et_error *error)
+{
+    static const char fit[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-";
+    const size_t n = strlen(node->string);
+    if (n == 0 || n >= ET_OFFER_NAME || strspn(node->string, fit) != n)
+        return et_json_fail_key(json, node, error, "%s has 1 to %d letters, digits, _ . and -", what,
+                                ET_OFFER_NAME - 1);
+    memcpy(name, node->string, n + 1);
+    return ET_OK;
+}
+
+static enum et_status read_knob(const struct et_json *json, const cJSON *node, char name[ET_OFFER_NAME],
+                                struct et_field *knob, struct et_error *error)
+{
+    int64_t min = 0, max = 0;
+    enum et_status status = read_name(json, node, "a knob", name, error);
+    if (status == ET_OK)
+        status = et_json_array(json, node, name, error);
+    if (status == ET_OK && cJSON_GetArraySize(node) != 2)
+        return et_json_fail(json, node, error, "knob %s has %d bounds, not 2", name,
+                            cJSON_GetArraySize(node));
+    if (status == ET_OK)
+        status = et_json_int(json, node->child, name, -ET_EXACT, ET_EXACT, &min, error);
+    if (status == ET_OK)
+        status = et_json_int(json, node->child->next, name, min, ET_EXACT, &max, error);
+    *knob = (struct et_field){
+        .name = name, .kind = ET_INT, .min = (double)min, .max = (double)max, .doc = "of the runner"};
+    return status;
+}
+
+static enum et_status read_variant(const struct et_json *json, const cJSON *node, const char *op,
+                                   struct et_offered *offered, struct et_error *error)
+{
+    enum et_status status = read_name(json, node, "a variant", offered->name, error);
+    if (status == ET_OK)
+        status = et_json_object(json, node, offered->name, error);
+    if (status == ET_OK && cJSON_GetArraySize(node) > ET_PARAMS)
+        return et_json_fail(json, node, error, "%s has %d knobs, at most %d are allowed", offered->name,
+                            cJSON_GetArraySize(node), ET_PARAMS);
+    const cJSON *knob = status == ET_OK ? node->child : NULL;
+    for (int i = 0; knob && status == ET_OK; i++, knob = knob->next)
+        status = read_knob(json, knob, offered->knob_names[i], &offered->knobs[i], error);
+    offered->variant = (struct et_variant){.op = op,
+                                           .name = offered->name,
+                                           .summary = "of the runner",
+                                           .knobs = offered->knobs,
+                                           .resolve = leave_open};
+    return status;
+}
+
+/* Checks the two outer levels, and counts. */
+static enum et_status count_variants(const struct et_json *json, const cJSON *node, int *count,
+                                     struct et_error *error)
+{
+    enum et_status status = et_json_object(json, node, "variants", error);
+    *count = 0;
+    for (const cJSON *op = status == ET_OK ? node->child : NULL; op && status == ET_OK; op = op->next) {
+        if (!et_operator_named(op->string))
+            return et_json_fail_key(json, op, error, "there is no operator %s", op->string);
+        status = et_json_object(json, op, op->string, error);
+        *count += cJSON_GetArraySize(op);
+    }
+    if (status == ET_OK && (*count == 0 || *count > VARIANTS_MOST))
+        return et_json_fail(json, node, error, "a port has 1 to %d variants, not %d", VARIANTS_MOST, *count);
+    return status;
+}
+
+enum et_status et_offer_read(const struct et_json *json, const cJSON *node, const char *port,
+                             struct et_offer *offer, struct et_error *error)
+{
+    int count = 0, i = 0;
+    enum et_status status = count_variants(json, node, &count, error);
+    if (status != ET_OK)
+        return status;
+    offer->at = et_alloc((size_t)count, sizeof *offer->at, error);
+    offer->list = et_alloc((size_t)count + 1, sizeof *offer->list, error);
+    if (!offer->at || !offer->list)
+        status = ET_FAILED;
+    for (const cJSON *op = node->child; op && status == ET_OK; op = op->next)
+        for (const cJSON *v = op->child; v && status == ET_OK; v = v->next, i++) {
+            status = read_variant(json, v, et_operator_named(op->string)->name, &offer->at[i], error);
+            offer->list[i] = &offer->at[i].variant;
+        }
+    snprintf(offer->name, sizeof offer->name, "%s", port);
+    offer->port = (struct et_port){.name = offer->name, .variants = offer->list};
+    if (status != ET_OK)
+        et_offer_free(offer);
+    return status;
+}
+
+void et_offer_free(struct et_offer *offer)
+{
+    et_free(offer->at);
+    et_free(offer->list);
+    *offer = (struct et_offer){.at = NULL};
+}

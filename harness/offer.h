@@ -1,0 +1,39 @@
+/*
+ * What a program that is none of ours (--port exec:CMD) offers in its hello:
+ *
+ *   "variants": {OPERATOR: {NAME: {KNOB: [MIN, MAX], ...}, ...}, ...}
+ *
+ * It stands for a port's table of variants. What one of them claims is known from its replies only.
+ */
+#ifndef ET_HARNESS_OFFER_H
+#define ET_HARNESS_OFFER_H
+
+#include "../ref/etalon_port.h"
+#include "json.h"
+
+enum { ET_OFFER_NAME = 24 }; /* bytes of a name, its end included */
+
+struct et_offered {
+    struct et_variant variant;
+    char name[ET_OFFER_NAME];
+    struct et_field knobs[ET_PARAMS + 1];
+    char knob_names[ET_PARAMS][ET_OFFER_NAME];
+};
+
+/* Starts as all zeros. */
+struct et_offer {
+    struct et_port port; /* name and variants; no function is set */
+    char name[64];
+    struct et_offered *at;
+    const struct et_variant **list;
+};
+
+/* ET_INVALID: an operator that is none, a name that no id could have, a range that is none. */
+enum et_status et_offer_read(const struct et_json *json, const cJSON *node, const char *port,
+                             struct et_offer *offer, struct et_error *error);
+void et_offer_free(struct et_offer *offer);
+
+/* resolve has left this claim to the reply. */
+bool et_claim_is_open(const struct et_claim *claim);
+
+#endif
