@@ -1,0 +1,96 @@
+#!/usr/bin/env python3
+"""gqa_av and gdn_postconv by NumPy, for etalon run --port 'exec:tools/ports/numpy_port.py'.
+
+With the argument wrong it offers variants that go wrong instead, which etalon has to notice. Exit status 77 without
+NumPy.
+"""
+import sys
+
+try:
+    import numpy as np
+except ImportError:
+    print('NumPy is missing', file=sys.stderr)
+    sys.exit(77)
+
+from seat import arith, serve
+
+
+def weighted(params, inputs, kind, context):
+    """out[s, h] = sum over positions of w[h, s] * v[position, kv(h)], of the first `context` positions."""
+    heads = np.arange(params['q_heads']) * params['kv_heads'] // params['q_heads']
+    w = inputs['w'].values(kind)[:, :params['query_length'], :context]
+    v = inputs['v'].values(kind)[:context, heads]
+    return np.matmul(w, v.transpose(1, 0, 2)).transpose(1, 0, 2)
+
+
+def gqa_av_float64(params, inputs, outputs):
+    outputs['out'].store(weighted(params, inputs, np.float64, params['context']))
+    return arith(depth_sum=1)
+
+
+def gqa_av_float32(params, inputs, outputs):
+    outputs['out'].store(weighted(params, inputs, np.float32, params['context']))
+    # A BLAS adds in an order of its own: each term is rounded at most as a product, and in every sum.
+    return arith(depth_sum=2 * params['context'])
+
+
+def gqa_av_lost(params, inputs, outputs):
+    """The last position is not added."""
+    outputs['out'].store(weighted(params, inputs, np.float64, max(0, params['context'] - 1)))
+    return arith(depth_sum=1)
+
+
+def split(params, inputs, kind):
+    """q, k and v of conv, heads apart."""
+    conv = inputs['conv'].values(kind)
+    tokens, heads, width = params['tokens'], params['k_heads'], params['k_head_dim']
+    q, k, v = np.split(conv, [heads * width, 2 * heads * width], axis=1)
+    shape = (tokens, heads, width)
+    return q.reshape(shape), k.reshape(shape), v.reshape(tokens, params['v_heads'], params['v_head_dim'])
+
+
+def normed(x, eps):
+    return x / np.sqrt(np.square(x).sum(axis=-1, keepdims=True, dtype=x.dtype) + x.dtype.type(eps))
+
+
+def gates(inputs):
+    """In float64, whatever the norms are in: NumPy's float32 exp is not as close as the operator asks for."""
+    a, b, a_log, dt_bias = (inputs[name].values(np.float64) for name in ('a', 'b', 'A_log', 'dt_bias'))
+    x = a + dt_bias
+    softplus = np.where(x > 20, x, np.logaddexp(0, x))
+    return -np.exp(a_log) * softplus, np.exp(-np.logaddexp(0, -b))
+
+
+def postconv(params, inputs, outputs, kind, norm):
+    q, k, v = split(params, inputs, kind)
+    scale = kind(params['k_head_dim']) ** kind(-0.5) if params['scale_q'] else kind(1)
+    g, beta = gates(inputs)
+    for name, values in (('q', norm(q, params['eps']) * scale), ('k', norm(k, params['eps'])), ('v', v), ('g', g),
+                         ('beta', beta)):
+        outputs[name].store(values)
+
+
+def gdn_postconv_float64(params, inputs, outputs):
+    postconv(params, inputs, outputs, np.float64, normed)
+    return arith(depth_sum=1)
+
+
+def gdn_postconv_float32(params, inputs, outputs):
+    postconv(params, inputs, outputs, np.float32, normed)
+    return arith(depth_sum=2 * params['k_head_dim'])
+
+
+def gdn_postconv_mean(params, inputs, outputs):
+    """eps beside the mean, as an RMS norm has it."""
+    postconv(params, inputs, outputs, np.float64, lambda x, eps: normed(x, eps * x.shape[-1]))
+    return arith(depth_sum=1)
+
+
+RIGHT = {'gqa_av': {'float64': gqa_av_float64, 'float32': gqa_av_float32},
+         'gdn_postconv': {'float64': gdn_postconv_float64, 'float32': gdn_postconv_float32}}
+WRONG = {'gqa_av': {'lost': gqa_av_lost}, 'gdn_postconv': {'mean': gdn_postconv_mean}}
+
+if __name__ == '__main__':
+    np.seterr(invalid='ignore', divide='ignore')
+    serve('numpy', {'name': f'NumPy {np.__version__}', 'vendor': 'NumPy', 'driver': np.__version__},
+          WRONG if sys.argv[1:] == ['wrong'] else RIGHT)

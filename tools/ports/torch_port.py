@@ -1,0 +1,61 @@
+#!/usr/bin/env python3
+"""gqa_av by PyTorch, on CUDA where there is a device, for etalon run --port 'exec:tools/ports/torch_port.py'.
+
+With the argument wrong it offers a variant that goes wrong instead, which etalon has to notice. Exit status 77 without
+PyTorch.
+"""
+import sys
+
+try:
+    import numpy as np
+    import torch
+except ImportError as error:
+    print(f'{error.name} is missing', file=sys.stderr)
+    sys.exit(77)
+
+from seat import Lacking, arith, serve
+
+DEVICE = torch.device('cuda' if torch.cuda.is_available() else 'cpu')
+
+
+def operands(params, inputs):
+    """w [Hq, S, C] and v [C, Hq, D] in f32, to which every type here is widened exactly."""
+    w = torch.from_numpy(inputs['w'].values(np.float32)[:, :params['query_length'], :params['context']])
+    v = torch.from_numpy(inputs['v'].values(np.float32)[:params['context']])
+    heads = torch.arange(params['q_heads']) * params['kv_heads'] // params['q_heads']
+    return w.to(DEVICE), v[:, heads].to(DEVICE)
+
+
+def store(out, values):
+    out.store(values.cpu().numpy())
+
+
+def computed(params, inputs, outputs, product):
+    try:
+        store(outputs['out'], product(*operands(params, inputs)))
+    except torch.cuda.OutOfMemoryError as error:
+        raise Lacking(str(error)) from error
+    # Each term is rounded at most as a product, and in every sum.
+    return arith(depth_sum=2 * params['context'])
+
+
+def matmul(params, inputs, outputs):
+    return computed(params, inputs, outputs,
+                    lambda w, v: torch.matmul(w, v.transpose(0, 1)).transpose(0, 1))
+
+
+def einsum(params, inputs, outputs):
+    return computed(params, inputs, outputs, lambda w, v: torch.einsum('hsc,chd->shd', w, v))
+
+
+def another_head(params, inputs, outputs):
+    """The values of the next query head."""
+    return computed(params, inputs, outputs, lambda w, v: torch.einsum('hsc,chd->shd', w, v.roll(1, dims=1)))
+
+
+if __name__ == '__main__':
+    torch.backends.cuda.matmul.allow_tf32 = False
+    name = torch.cuda.get_device_name() if DEVICE.type == 'cuda' else 'CPU'
+    serve('torch', {'name': f'PyTorch {torch.__version__} {name}', 'vendor': 'PyTorch', 'driver': torch.__version__},
+          {'gqa_av': {'another_head': another_head} if sys.argv[1:] == ['wrong'] else
+           {'matmul': matmul, 'einsum': einsum}})
