@@ -181,7 +181,10 @@ static enum et_status read_header(const struct et_json *json, struct et_records 
                               "format is %lld, this etalon reads 1", (long long)format);
     if (status == ET_OK && announced)
         status = et_json_int(json, announced, "runs", 0, INT32_MAX, &runs, error);
-    records->announced = announced && records->announced >= 0 ? records->announced + (int)runs : -1;
+    const bool counted = announced && records->announced >= 0;
+    if (status == ET_OK && counted && runs > INT32_MAX - records->announced)
+        status = et_json_fail(json, announced, error, "the headers announce more than %d runs", INT32_MAX);
+    records->announced = status == ET_OK && counted ? records->announced + (int)runs : -1;
     if (status != ET_OK || records->tool)
         return status;
     char *etalon = NULL, *commit = NULL;
@@ -239,7 +242,8 @@ static int by_id(const void *a_, const void *b_)
 
 static enum et_status sort(struct et_records *records, struct et_error *error)
 {
-    qsort(records->at, (size_t)records->count, sizeof *records->at, by_id);
+    if (records->count > 0)
+        qsort(records->at, (size_t)records->count, sizeof *records->at, by_id);
     const char *device = NULL;
     bool several = false;
     for (int i = 0; i < records->count; i++) {
