@@ -23,7 +23,7 @@ _etalon() {
         --color) words='auto always never' ;;
         --port) words='ocl ocl: exec:' ;;
         --limit) words='work_group= local_memory= alloc= no_subgroups' ;;
-        --cases | --mutants | --skeleton | --keep)
+        --cases | --mutants | --skeleton | --keep | --outputs)
             mapfile -t COMPREPLY < <(compgen -d -- "$word")
             return
             ;;

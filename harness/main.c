@@ -1,6 +1,7 @@
 /* The command line: run, mutate, diff, list, describe, worker. */
 #define _GNU_SOURCE
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <getopt.h>
@@ -16,6 +17,7 @@
 #include "../ocl/ocl.h"
 #include "describe.h"
 #include "diff.h"
+#include "dump.h"
 #include "json.h"
 #include "run.h"
 #include "runner.h"
@@ -33,6 +35,9 @@
 static const char usage[] =
     "usage: etalon run [FILE|DIR|ID ...]   judge cases; default: the built-in ones, tier default, every "
     "device\n"
+    "       etalon dump [FILE|DIR|ID ...] -o DIR     inputs, oracle values and tolerances as files\n"
+    "       etalon check DIR [FILE|DIR|ID ...]       judge outputs that were made of a dump's inputs "
+    "elsewhere\n"
     "       etalon mutate [GLOB ...]         which check notices which known bug; default: all mutants\n"
     "       etalon diff OLD NEW              what changed between two results files; etalon diff --help\n"
     "       etalon list devices|operators|models\n"
@@ -54,6 +59,7 @@ static const char usage[] =
     "            -x | --max-fail N (end early)    --memory SIZE (skip runs with larger buffers; 64K, 2M, "
     "1G)\n"
     "verdicts    --strict                         --known FILE\n"
+    "            --outputs DIR (of check: where outputs lie, if not in the dump)\n"
     "output      -o, --results FILE.jsonl         --junit FILE.xml     -v, --verbose     -q, --quiet\n"
     "            --color auto|always|never        --slowest N          --keep DIR (the jobs of failing "
     "runs)\n"
@@ -115,6 +121,7 @@ enum {
     OPT_ABI,
     OPT_SCHEMA,
     OPT_SKELETON,
+    OPT_OUTPUTS,
     OPT_HELP
 };
 
@@ -153,6 +160,7 @@ static const struct option options_table[] = {
     {"abi", no_argument, NULL, OPT_ABI},
     {"schema", no_argument, NULL, OPT_SCHEMA},
     {"skeleton", required_argument, NULL, OPT_SKELETON},
+    {"outputs", required_argument, NULL, OPT_OUTPUTS},
     {"help", no_argument, NULL, OPT_HELP},
     {NULL, 0, NULL, 0},
 };
@@ -369,6 +377,9 @@ static bool set_option(int option, struct et_options *options, bool *list)
         return options->abi = true;
     case OPT_SCHEMA:
         return options->schema = true;
+    case OPT_OUTPUTS:
+        options->outputs = optarg;
+        return *optarg != '\0';
     case OPT_SKELETON:
         options->skeleton = optarg;
         return *optarg != '\0';
@@ -514,6 +525,41 @@ static bool clashes_with_case(const struct named *output, const struct et_case *
     return false;
 }
 
+static bool clashes_with_folder(const struct named *output, const char *folder)
+{
+    char path[PATH_MAX];
+    DIR *there = opendir(folder);
+    bool clashes = false;
+    for (const struct dirent *entry; there && !clashes && (entry = readdir(there));) {
+        const int n = snprintf(path, sizeof path, "%s/%s", folder, entry->d_name);
+        clashes = n < (int)sizeof path && clash(output, &(struct named){"the dump's file", path});
+    }
+    if (there)
+        closedir(there);
+    return clashes;
+}
+
+/* The manifest, and what lies in the folders of runs: jobs, truth, outputs. */
+static bool clashes_with_dump(const struct named *output, const struct et_options *options)
+{
+    const char *const parents[] = {options->dumped, options->outputs};
+    char path[PATH_MAX];
+    if (!output->path || !options->dump)
+        return false;
+    snprintf(path, sizeof path, "%s/manifest.json", options->dumped);
+    if (clash(output, &(struct named){"the manifest", path}))
+        return true;
+    for (int i = 0; i < 2 * options->dump->count; i++) {
+        const long long folder = (long long)options->dump->at[i / 2].folder;
+        if (!parents[i % 2])
+            continue;
+        snprintf(path, sizeof path, "%s/%lld", parents[i % 2], folder);
+        if (clashes_with_folder(output, path))
+            return true;
+    }
+    return false;
+}
+
 /* Told on stderr: an output that is another, or that the run reads. */
 static bool outputs_clash(const struct et_options *options, const struct et_plan *plan)
 {
@@ -527,6 +573,8 @@ static bool outputs_clash(const struct et_options *options, const struct et_plan
         for (int k = i + 1; k < FILES; k++)
             if (clash(&files[i], &files[k]))
                 return true;
+        if (clashes_with_dump(&files[i], options))
+            return true;
         for (int k = 0; k < plan->cases.count; k++)
             if (clashes_with_case(&files[i], &plan->cases.at[k]))
                 return true;
@@ -597,7 +645,7 @@ static int dry_run(const struct et_options *options, const struct et_plan *plan)
 {
     struct et_error error;
     /* What an outsider would claim, and so what there is to predict, its replies say. */
-    const bool predicted = options->verbose && !options->command;
+    const bool predicted = options->verbose && !options->outsider;
     for (int i = 0; i < plan->count && !predicted; i++)
         printf("%s\n", plan->runs[i].id);
     if (predicted && et_predict_plan(options, plan, &stop, &error) != ET_OK) {
@@ -639,6 +687,131 @@ static int command_run(struct et_options *options)
     }
     et_plan_free(&plan);
     close_port(&opened);
+    return code;
+}
+
+/* What is dumped, and what is checked, are runs of the one variant of et_dump_port. */
+static int command_dump(const struct et_options *options)
+{
+    struct et_plan plan = {.runs = NULL};
+    struct et_offer offer = {.at = NULL};
+    struct et_error error;
+    int code = ET_EXIT_PASS;
+    if (!options->results)
+        return refuse("dump needs the folder to write, -o DIR%s%s", "", "");
+    if (options->command || options->folder || options->failed || options->shards > 1 ||
+        options->variants.count)
+        return refuse("dump takes no --port, --variant, --failed, --shard%s%s", "", "");
+    enum et_status status = et_dump_port(&offer, &error);
+    if (status == ET_OK)
+        status = et_plan_make(options, &offer.port, &plan, &error);
+    on_signals(on_signal);
+    if (status == ET_OK && outputs_clash(options, &plan)) {
+        code = ET_EXIT_USAGE;
+    } else if (status == ET_OK && options->dry_run) {
+        struct et_options ids = *options;
+        ids.verbose = false;
+        dry_run(&ids, &plan);
+    } else if (status == ET_OK) {
+        status = et_dump_write(options, &plan, options->results, &stop, &error);
+    }
+    if (status != ET_OK) {
+        et_complain("%s", error.text);
+        code = ET_EXIT_USAGE;
+    }
+    et_plan_free(&plan);
+    et_offer_free(&offer);
+    return stop ? 128 + stop : code;
+}
+
+/* The runs that the manifest has and --filter lets pass are all that is selected. */
+static enum et_status select_dumped(struct et_options *options, const struct et_dump *dump,
+                                    struct et_error *error)
+{
+    const struct et_strings wanted = options->filters;
+    enum et_status status = ET_OK;
+    options->filters = (struct et_strings){.count = 0};
+    for (int i = 0; i < dump->count && status == ET_OK; i++) {
+        bool named = wanted.count == 0;
+        for (int k = 0; k < wanted.count; k++)
+            named = named || et_glob(wanted.at[k], dump->at[i].id);
+        if (named && !add(&options->filters, dump->at[i].id))
+            status = et_fail(error, ET_FAILED, "out of memory for ids");
+    }
+    if (status == ET_OK && options->filters.count == 0)
+        status =
+            et_fail(error, ET_INVALID, "nothing selected: no run of %s passes the filters", options->dumped);
+    et_free(wanted.at);
+    return status;
+}
+
+/* Each that was selected is there; checks of what is not known of such outputs are off. */
+static enum et_status fit_plan(const struct et_options *options, struct et_plan *plan, struct et_error *error)
+{
+    for (int k = 0; k < options->filters.count; k++) {
+        int i = 0;
+        while (i < plan->count && strcmp(plan->runs[i].id, options->filters.at[k]) != 0)
+            i++;
+        if (i == plan->count)
+            return et_fail(error, ET_INVALID,
+                           "no case that was read has the run %s of %s; name the files that were dumped",
+                           options->filters.at[k], options->dumped);
+    }
+    for (int i = 0; i < plan->cases.count; i++) {
+        struct et_case *c = &plan->cases.at[i];
+        c->twin_count = 0;
+        c->checks.repeat = 1;
+        c->checks.written = c->checks.guards = c->checks.inputs_kept = false;
+    }
+    return ET_OK;
+}
+
+static int command_check(struct et_options *options)
+{
+    struct et_plan plan = {.runs = NULL};
+    struct et_offer offer = {.at = NULL};
+    struct et_dump dump = {.count = 0};
+    struct et_error error;
+    struct et_runner runner = {
+        .offer = &offer,
+        .device = {.place = "0:0", .name = "files", .probed = true, .exact = true, .exact_subnormal = true}};
+    const struct et_strings given = options->targets;
+    int code = ET_EXIT_USAGE;
+    if (given.count == 0)
+        return refuse("check needs the folder that dump wrote%s%s", "", "");
+    if (options->command || options->folder || options->failed || options->shards > 1 ||
+        options->variants.count || options->repeat || options->has_seed || options->keep)
+        return refuse("check takes no --port, --variant, --failed, --shard, --repeat, --seed, --keep%s%s", "",
+                      "");
+    options->dumped = given.at[0];
+    options->targets = (struct et_strings){.at = given.at + 1, .count = given.count - 1};
+    enum et_status status = et_dump_read(options->dumped, &dump, &error);
+    options->tier = dump.tier;
+    options->has_seed = dump.has_seed;
+    options->seed = dump.seed;
+    options->dump = &dump;
+    options->outsider = &runner;
+    if (status == ET_OK)
+        status = select_dumped(options, &dump, &error);
+    if (status == ET_OK)
+        status = et_dump_port(&offer, &error);
+    if (status == ET_OK)
+        status = et_plan_make(options, &offer.port, &plan, &error);
+    if (status == ET_OK)
+        status = fit_plan(options, &plan, &error);
+    on_signals(on_signal);
+    if (status != ET_OK)
+        et_complain("%s", error.text);
+    else if (outputs_clash(options, &plan))
+        code = ET_EXIT_USAGE;
+    else if (options->dry_run)
+        code = dry_run(options, &plan);
+    else
+        code = et_run_plan(options, &plan, &stop);
+    options->targets = given;
+    et_plan_free(&plan);
+    et_dump_free(&dump);
+    et_offer_free(&offer);
     return code;
 }
 
@@ -887,6 +1060,12 @@ static int execute(int argc, char **argv)
     if (!strcmp(command, "run")) {
         on_signals(leave);
         code = command_run(&options);
+    } else if (!strcmp(command, "dump")) {
+        on_signals(leave);
+        code = command_dump(&options);
+    } else if (!strcmp(command, "check")) {
+        on_signals(leave);
+        code = command_check(&options);
     } else if (!strcmp(command, "mutate")) {
         on_signals(leave);
         code = command_mutate(&options);

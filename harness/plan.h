@@ -6,6 +6,7 @@
 #include "mutant.h"
 
 struct et_runner;
+struct et_dump;
 
 struct et_strings {
     const char **at;
@@ -20,6 +21,9 @@ struct et_options {
     const char *port;           /* "ocl", "ocl:DIR" or "exec:CMD" */
     const char *folder;         /* DIR of port, or NULL */
     const char *command;        /* CMD of port, or NULL */
+    const struct et_dump *dump; /* of check: what outputs there are to be; or NULL */
+    const char *dumped;         /* its folder */
+    const char *outputs;        /* the folder of the outputs, if another; or NULL */
     struct et_runner *outsider; /* that runs CMD, and has said hello; a run takes it over. NULL without CMD */
     struct et_ceilings limits;
     const char *limit; /* the same as given, or NULL */

@@ -148,6 +148,23 @@ static void add_each(struct et_text *text, const char *option, const struct et_s
     }
 }
 
+/* Targets are taken again, as the manifest has none. */
+static void add_check(struct et_text *text, const struct et_options *options, const struct et_run *run)
+{
+    et_text_add(text, "etalon check ");
+    add_quoted(text, options->dumped);
+    for (int i = 0; i < options->targets.count; i++) {
+        et_text_add(text, " ");
+        add_quoted(text, options->targets.at[i]);
+    }
+    if (options->outputs) {
+        et_text_add(text, " --outputs ");
+        add_quoted(text, options->outputs);
+    }
+    et_text_add(text, " --filter ");
+    add_quoted(text, run->id);
+}
+
 static void add_reproduce(struct et_text *text, const struct et_options *options,
                           const struct et_result *result)
 {
@@ -156,6 +173,10 @@ static void add_reproduce(struct et_text *text, const struct et_options *options
     const struct et_strings own = {.at = &variant, .count = options->variants.count > 0};
     const struct et_strings device = {.at = (const char *[]){result->device ? result->device->name : ""},
                                       .count = result->device != NULL};
+    if (options->dump) {
+        add_check(text, options, result->run);
+        return;
+    }
     et_text_add(text, "etalon run ");
     add_selection(text, result->run, others);
     add_each(text, "--variant", others ? &options->variants : &own);
@@ -252,7 +273,7 @@ static const char *last_part(const char *path)
  * nothing. */
 static void add_command(struct et_text *text, const struct et_options *options)
 {
-    et_text_add(text, "run");
+    et_text_add(text, options->dump ? "check" : "run");
     for (int i = 0; i < options->targets.count; i++) {
         const char *target = options->targets.at[i];
         et_text_add(text, " %s", access(target, F_OK) == 0 ? last_part(target) : target);

@@ -316,6 +316,14 @@ static enum et_status read_claim(const struct et_json *json, const cJSON *node,
     return status;
 }
 
+enum et_status et_claim_read(const struct et_json *json, const cJSON *node, const struct et_variant *variant,
+                             struct et_claim *claim, struct et_error *error)
+{
+    struct et_offer offer = {.at = NULL};
+    const struct et_runner runner = {.variant = variant, .offer = &offer};
+    return read_claim(json, node, &runner, claim, error);
+}
+
 static enum et_status read_facts(const struct et_json *json, const cJSON *node,
                                  const struct et_runner *runner, struct et_facts *facts,
                                  struct et_error *error)

@@ -108,6 +108,10 @@ void et_order_add(struct et_text *text, const struct et_order *order);
 void et_facts_add(struct et_text *text, const struct et_facts *facts);
 void et_claim_add(struct et_text *text, const struct et_variant *variant, const struct et_claim *claim);
 
+/* A claim as an outsider makes it: arith, the rest by default. */
+enum et_status et_claim_read(const struct et_json *json, const cJSON *node, const struct et_variant *variant,
+                             struct et_claim *claim, struct et_error *error);
+
 double et_now(void); /* CLOCK_MONOTONIC, seconds */
 
 /* The runner's side: `etalon worker --port SPEC --device P:D [--guards off] [--limit L]`; an exit status. */

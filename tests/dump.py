@@ -1,0 +1,387 @@
+#!/usr/bin/env python3
+"""etalon dump and etalon check. Usage: dump.py ETALON [unittest argument ...]
+
+Outputs are made here of the oracle's values, without any package and any device.
+"""
+import json
+import os
+import re
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+ETALON = Path(sys.argv[1]).resolve()
+CASES = {'format': 1, 'operator': 'gqa_av', 'cases': [
+    {'name': 'plain', 'params': {'q_heads': 4, 'kv_heads': 2, 'head_dim': 8, 'context': 70}, 'fills': ['normal', 'exact']},
+    {'name': 'padded', 'params': {'q_heads': 4, 'kv_heads': 2, 'head_dim': 8, 'context': 5},
+     'layout': {'out': {'pad': {'head_dim': [1, 2]}}, 'v': {'pad': {'kv_heads': [0, 1]}}}},
+    {'name': 'half', 'params': {'q_heads': 2, 'kv_heads': 1, 'head_dim': 4, 'context': 9},
+     'dtypes': {'w': 'f16', 'v': 'f16', 'out': 'f16'}},
+    {'name': 'brain', 'params': {'q_heads': 2, 'kv_heads': 1, 'head_dim': 4, 'context': 9},
+     'dtypes': {'w': 'bf16', 'v': 'bf16', 'out': 'bf16'}},
+    {'name': 'steps', 'params': {'q_heads': 2, 'kv_heads': 1, 'head_dim': 4, 'context': 9},
+     'steps': [{}, {'params': {'context': 7}}], 'twins': [{'poison': 'large'}]},
+    {'name': 'none', 'params': {'q_heads': 0, 'kv_heads': 1, 'head_dim': 4, 'context': 9},
+     'expect': {'refused': 'q_heads is 0, must be at least 1'}}]}
+PLAIN, EXACT, PADDED, HALF, BRAIN, STEPS = range(6)  # their folders
+RUNS = 6
+
+
+def load(path):
+    """(shape, values) of an .npy file of f64."""
+    data = path.read_bytes()
+    length = struct.unpack_from('<H', data, 8)[0]
+    header = eval(data[10:10 + length], {'__builtins__': {}})  # it was written here
+    assert header['descr'] == '<f8' and not header['fortran_order'] and (10 + length) % 64 == 0
+    return header['shape'], list(struct.unpack(f'<{(len(data) - 10 - length) // 8}d', data[10 + length:]))
+
+
+def npy(descr, shape, data, version=1, order='False'):
+    header = f"{{'descr': '{descr}', 'fortran_order': {order}, 'shape': {shape}, }}\n".encode()
+    length = struct.pack('<H' if version == 1 else '<I', len(header))
+    return b'\x93NUMPY' + bytes([version, 0]) + length + header + data
+
+
+def safetensors(tensors):
+    header, data = {}, b''
+    for name, (dtype, shape, content) in tensors.items():
+        header[name] = {'dtype': dtype, 'shape': shape, 'data_offsets': [len(data), len(data) + len(content)]}
+        data += content
+    text = json.dumps(header).encode()
+    text += b' ' * (-len(text) % 8)
+    return struct.pack('<Q', len(text)) + text + data
+
+
+def brain(value):
+    """Bits of a bf16, ties to even."""
+    bits = struct.unpack('<I', struct.pack('<f', value))[0]
+    return (bits + 0x7fff + (bits >> 16 & 1)) >> 16
+
+
+def packed(kind, values):
+    return struct.pack(f'<{len(values)}H', *map(brain, values)) if kind == 'bf16' else \
+        struct.pack(f'<{len(values)}{kind}', *values)
+
+
+KINDS = {HALF: ('<f2', 'e'), BRAIN: ('<u2', 'bf16')}
+
+
+class Dump(unittest.TestCase):
+    def setUp(self):
+        made = tempfile.TemporaryDirectory()
+        self.addCleanup(made.cleanup)
+        self.folder = Path(made.name)
+        (self.folder / 'c.json').write_text(json.dumps(CASES))
+        self.dump = self.folder / 'dump'
+
+    def etalon(self, *args):
+        env = {key: value for key, value in os.environ.items() if not key.startswith('ETALON')}
+        return subprocess.run([ETALON, *map(str, args)], cwd=self.folder, text=True, capture_output=True, timeout=120,
+                              stdin=subprocess.DEVNULL, env=env)
+
+    def dumped(self, *args):
+        done = self.etalon('dump', 'c.json', '-o', self.dump, *args)
+        self.assertEqual((0, '', ''), (done.returncode, done.stdout, done.stderr))
+        return json.loads((self.dump / 'manifest.json').read_text())
+
+    def fill(self):
+        """Outputs that are the oracle's, rounded once."""
+        for oracle in self.dump.glob('*/*.oracle.npy'):
+            shape, values = load(oracle)
+            descr, kind = KINDS.get(int(oracle.parent.name), ('<f4', 'f'))
+            (oracle.parent / oracle.name.replace('.oracle', '')).write_bytes(npy(descr, shape, packed(kind, values)))
+
+    def check(self, *args, code=0):
+        """{case/fill: line}, and what was printed."""
+        done = self.etalon('check', self.dump, 'c.json', '-o', 'results.jsonl', *args)
+        self.assertEqual(code, done.returncode, done.stdout + done.stderr)
+        self.printed = done.stdout
+        if code in (2, 3):
+            return done.stderr
+        lines = [json.loads(line) for line in (self.folder / 'results.jsonl').read_text().splitlines()[1:]]
+        return {'/'.join(line['id'].split('/')[2:4]): line for line in lines}
+
+
+class AFolder(Dump):
+    def test_has_jobs_truth_and_a_manifest_of_every_run_that_has_outputs(self):
+        manifest = self.dumped()
+        self.assertEqual([f'gqa_av/c/{name}/outputs' for name in (
+            'plain/normal', 'plain/exact', 'padded/normal', 'half/normal', 'brain/normal', 'steps/normal')],
+            [run['id'] for run in manifest['runs']])
+        self.assertEqual([*range(RUNS)], [run['folder'] for run in manifest['runs']])
+        self.assertEqual(['0.out.oracle.npy', '0.out.tolerance.npy', '0.safetensors', '1.out.oracle.npy',
+                          '1.out.tolerance.npy', '1.safetensors', 'job.json'],
+                         sorted(path.name for path in (self.dump / str(STEPS)).iterdir()))
+        # tiled: a chain of 70 sums; a product is rounded with each
+        self.assertEqual(140, manifest['runs'][PLAIN]['steps'][0]['claim']['arith']['depth_sum'])
+
+    def test_has_oracle_values_and_tolerances_of_every_element(self):
+        self.dumped()
+        job = json.loads((self.dump / str(PLAIN) / 'job.json').read_text())
+        self.assertEqual(70, job['steps'][0]['params']['context'])
+        for what in 'oracle', 'tolerance':
+            shape, values = load(self.dump / str(PADDED) / f'0.out.{what}.npy')
+            self.assertEqual(((1, 4, 8), 32), (shape, len(values)))
+        # half an ulp of f16 at least, of values below 1
+        shape, tolerance = load(self.dump / str(HALF) / '0.out.tolerance.npy')
+        self.assertTrue(all(0 < x < 2 ** -9 for x in tolerance), tolerance)
+
+    def test_is_not_written_over(self):
+        self.dump.mkdir()
+        (self.dump / 'mine').write_text('')
+        done = self.etalon('dump', 'c.json', '-o', self.dump)
+        self.assertEqual(2, done.returncode)
+        self.assertIn('is not empty', done.stderr)
+        self.assertEqual(['mine'], os.listdir(self.dump))
+
+    def test_needs_a_name(self):
+        self.assertIn('-o DIR', self.etalon('dump', 'c.json').stderr)
+        self.assertEqual(2, self.etalon('dump', 'c.json', '-o', self.dump, '--port', 'exec:true').returncode)
+
+    def test_of_an_interrupted_dump_has_no_manifest(self):
+        dump = subprocess.Popen([ETALON, 'dump', '-o', self.dump], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                text=True)
+        while dump.poll() is None and not (self.dump / '3').exists():
+            time.sleep(0.01)
+        dump.send_signal(signal.SIGINT)
+        self.assertEqual(('', f'etalon: interrupted: {self.dump} has no manifest\n'), dump.communicate(timeout=60))
+        self.assertEqual(130, dump.returncode)
+        self.assertFalse((self.dump / 'manifest.json').exists())
+
+    def test_is_listed_without_being_written(self):
+        done = self.etalon('dump', 'c.json', '-o', self.dump, '--dry-run', '-v', '-k', '*/half/*')
+        self.assertEqual((0, 'gqa_av/c/half/normal/outputs\n'), (done.returncode, done.stdout))
+        self.assertFalse(self.dump.exists())
+
+
+class Outputs(Dump):
+    def test_that_are_the_oracles_pass(self):
+        self.dumped()
+        self.fill()
+        lines = self.check()
+        self.assertEqual(['PASS'] * RUNS, [line['verdict'] for line in lines.values()])
+        held = {name for line in lines.values() for name, check in line['checks'].items() if check['outcome'] == 'held'}
+        self.assertEqual({'nmse', 'bound', 'gain', 'exact'}, held)
+
+    def test_pass_with_another_seed_and_as_built_in_cases(self):
+        self.dumped('--seed', 7)
+        self.fill()
+        self.assertEqual({7}, {line['seed'] for line in self.check().values()})
+        shutil.rmtree(self.dump)
+        self.assertEqual(0, self.etalon('dump', 'gqa_av/llm/smoke', '-o', self.dump).returncode)
+        self.fill()
+        self.assertEqual(0, self.etalon('check', self.dump).returncode)
+
+    def test_may_lie_in_another_folder_and_be_some_of_all(self):
+        self.dumped()
+        self.fill()
+        (self.folder / 'made').mkdir()
+        shutil.move(self.dump / str(HALF), self.folder / 'made' / str(HALF))
+        line = self.check('--outputs', 'made', '-k', '*/half/*')
+        self.assertEqual({'half/normal': 'PASS'}, {name: line['verdict'] for name, line in line.items()})
+
+    def test_that_are_off_fail_at_their_place_and_say_how_to_see_it_again(self):
+        self.dumped()
+        self.fill()
+        path = self.dump / str(PLAIN) / '0.out.npy'
+        data = bytearray(path.read_bytes())
+        struct.pack_into('<f', data, len(data) - 4, struct.unpack_from('<f', data, len(data) - 4)[0] + 1e-4)
+        path.write_bytes(data)
+        lines = self.check(code=1)
+        self.assertEqual({'plain/normal'}, {name for name, line in lines.items() if line['verdict'] != 'PASS'})
+        self.assertIn('(query_length 0, q_heads 3, head_dim 7)', lines['plain/normal']['checks']['bound']['text'])
+        again = re.search('reproduce: etalon (check .*)', self.printed).group(1)
+        done = subprocess.run(f"'{ETALON}' {again}", shell=True, cwd=self.folder, capture_output=True, text=True)
+        self.assertEqual(1, done.returncode)
+        self.assertIn('0 passed, 1 failed', done.stdout)
+
+    def test_may_be_safetensors(self):
+        self.dumped()
+        self.fill()
+        for folder, dtype in ((PLAIN, 'F32'), (PADDED, 'F32'), (HALF, 'F16'), (BRAIN, 'BF16')):
+            shape, values = load(self.dump / str(folder) / '0.out.oracle.npy')
+            os.remove(self.dump / str(folder) / '0.out.npy')
+            (self.dump / str(folder) / '0.outputs.safetensors').write_bytes(safetensors(
+                {'out': (dtype, shape, packed({'F32': 'f', 'F16': 'e', 'BF16': 'bf16'}[dtype], values))}))
+        self.check()
+
+    def error_of(self, folder, name, data):
+        path = self.dump / str(folder) / name
+        path.write_bytes(data)
+        lines = self.check(code=1)
+        bad = [line for line in lines.values() if line['verdict'] != 'PASS']
+        self.assertEqual(['ERROR'], [line['verdict'] for line in bad])
+        return bad[0]['reason']
+
+    def test_in_npy_that_are_not_right_are_an_error(self):
+        self.dumped()
+        self.fill()
+        shape, good = (1, 4, 8), bytes(4 * 32)
+        for data, why in (
+                (b'', 'does not begin as an .npy file does'),
+                (b'\x93NUMPY\x01\x00', 'does not begin as an .npy file does'),
+                (npy('<f4', shape, good)[:-1], 'has 127 bytes of data, which is not what its shape takes'),
+                (npy('<f4', shape, good + b'x'), 'has 129 bytes of data'),
+                (npy('<f4', (4, 8), good), 'out is not of shape [1, 4, 8] and type f32'),
+                (npy('<f4', (4611686018427387905, 4, 1), good), 'which is not what its shape takes'),
+                (npy('<f4', (99999999999999999999,), good), 'its header is not'),
+                (npy('<f4', '(1, 4, 8', good), 'its header is not'),
+                (npy('<f4', (1, 1, 1, 1, 4, 8), good), 'its header is not'),
+                (npy('>f4', shape, good), 'has elements ">f4"'),
+                (npy('|O', shape, good), 'has elements "|O"'),
+                (npy('<u2', shape, bytes(64)), 'stand for bf16 only, not for f32'),
+                (npy('<f8', shape, struct.pack('<32d', *[0.1] * 32)), 'element 0 is 0.10000000000000001, which is no f32'),
+                (npy('<f4', shape, good, order='True'), 'is in Fortran order'),
+                (npy('<f4', shape, good, version=4), 'has version 4.0 of the format'),
+                (b'\x93NUMPY\x02\x00\xff\xff\xff\xff' + bytes(200), 'its header has 4294967295 bytes')):
+            with self.subTest(why):
+                self.assertIn(why, self.error_of(PLAIN, '0.out.npy', data))
+
+    def test_in_every_kind_and_version_of_npy_are_read(self):
+        self.dumped()
+        self.fill()
+        zeros = {'<f8': 8, '<f4': 4, '<f2': 2, '<i4': 4}
+        for version in 1, 2, 3:
+            for descr, width in zeros.items():
+                (self.dump / str(PLAIN) / '0.out.npy').write_bytes(npy(descr, (1, 4, 8), bytes(32 * width), version))
+                self.assertEqual('FAIL', self.check(code=1)['plain/normal']['verdict'])
+
+    def test_in_safetensors_that_are_not_right_are_an_error(self):
+        self.dumped()
+        self.fill()
+        out = ('F32', [1, 4, 8], bytes(128))
+        good = safetensors({'out': out})
+        for data, why in (
+                (good[:-1], 'out'),
+                (struct.pack('<Q', 1 << 63) + good[8:], 'its header has 9223372036854775808 bytes'),
+                (good.replace(b'[0, 128]', b'[4, 132]'), 'data_offsets'),
+                (safetensors({'out': ('F16', [1, 4, 8], bytes(64))}), 'out is not of shape [1, 4, 8] and type f32'),
+                (safetensors({'out': ('F32', [4, 8], bytes(128))}), 'out is not of shape [1, 4, 8] and type f32'),
+                (safetensors({'our': out}), 'has no tensor out'),
+                (safetensors({'out': out, 'more': ('F32', [0], b'')}), 'has 2 tensors, gqa_av has 1 outputs'),
+                (safetensors({'out': out, 'more': ('F32', [1], bytes(4))}), 'has 132 bytes of data, at most 128'),
+                (good.replace(b'[0, 128]', b'[0, 64] '), 'out has 64 bytes')):
+            with self.subTest(why):
+                self.assertIn(why, self.error_of(PLAIN, '0.outputs.safetensors', data))
+
+    def test_that_are_missing_are_an_error(self):
+        self.dumped()
+        self.fill()
+        os.remove(self.dump / str(STEPS) / '1.out.npy')
+        lines = self.check(code=1)
+        self.assertRegex(lines['steps/normal']['reason'], r'5/1\.out\.npy is not there, and neither is 1\.outputs')
+
+    def test_of_a_case_that_changed_are_an_error(self):
+        self.dumped()
+        self.fill()
+        changed = json.loads(json.dumps(CASES))
+        changed['cases'][0]['seed'] = 1
+        (self.folder / 'c.json').write_text(json.dumps(changed))
+        lines = self.check(code=1)
+        self.assertIn('the case or its seed changed', lines['plain/normal']['reason'])
+
+
+class AManifest(Dump):
+    def check_edited(self, edit):
+        manifest = self.dumped()
+        self.fill()
+        edited = edit(manifest)
+        (self.dump / 'manifest.json').write_text(edited if isinstance(edited, str) else json.dumps(manifest))
+        why = self.check(code=2)
+        shutil.rmtree(self.dump)
+        return why
+
+    def test_that_is_not_right_ends_the_command(self):
+        for edit, why in (
+                (lambda m: '', 'manifest.json:1:1'),
+                (lambda m: '[]', 'a manifest is a list, not an object'),
+                (lambda m: json.dumps(m)[:-9], 'manifest.json:1:'),
+                (lambda m: m['runs'][0].update(folder='../0'), 'folder is "../0", not a whole number'),
+                (lambda m: m['runs'][0].update(folder=-1), 'folder is -1'),
+                (lambda m: m.update(runs=[]), 'a manifest has 1 to'),
+                (lambda m: m.update(format=2), 'format is 2'),
+                (lambda m: m.update(tier='all'), 'there is no tier all'),
+                (lambda m: m.update(seed=1.5), 'seed is 1.5'),
+                (lambda m: m['runs'][0].update(id='gqa_av/c/other/normal/outputs'), 'no case that was read has the run'),
+                (lambda m: m['runs'][0]['steps'][0].pop('claim'), 'a step has no claim'),
+                (lambda m: m['runs'][0]['steps'][0]['claim'].pop('arith'), 'a claim has no arith'),
+                (lambda m: m.update(more=1), 'more')):
+            with self.subTest(why):
+                self.assertIn(why, self.check_edited(edit))
+
+    def test_with_other_steps_is_an_error_of_the_run(self):
+        manifest = self.dumped()
+        self.fill()
+        manifest['runs'][PLAIN]['steps'] = []
+        (self.dump / 'manifest.json').write_text(json.dumps(manifest))
+        self.assertIn('has no such run of 1 steps', self.check(code=1)['plain/normal']['reason'])
+
+    def test_may_claim_otherwise(self):
+        manifest = self.dumped()
+        self.fill()
+        manifest['runs'][PLAIN]['steps'][0]['claim'] = {
+            **manifest['runs'][PLAIN]['steps'][0]['claim'], 'order': {'name': 'serial', 'arg': [0] * 8}}
+        (self.dump / 'manifest.json').write_text(json.dumps(manifest))
+        line = self.check(code=1)['plain/normal']
+        self.assertEqual({'replay'}, {name for name, check in line['checks'].items() if check['outcome'] == 'broken'})
+
+    def test_is_needed(self):
+        self.dump.mkdir()
+        self.assertIn('manifest.json', self.check(code=2))
+        self.assertIn('check needs the folder', self.etalon('check').stderr)
+        self.assertIn('takes no', self.etalon('check', self.dump, '--repeat', 3).stderr)
+
+
+class AnOutputOfCheck(Dump):
+    def test_that_is_a_file_of_the_dump_is_refused_and_stays_what_it_is(self):
+        self.dumped()
+        self.fill()
+        elsewhere = self.folder / 'elsewhere'
+        shutil.copytree(self.dump, elsewhere)
+        (self.folder / 'link').symlink_to(self.dump / '0/0.out.npy')
+        files = {"the dump's file": [self.dump / '0/0.out.npy', self.dump / '4/0.safetensors', self.dump / '5/job.json',
+                                     elsewhere / '0/0.out.npy'],
+                 'the manifest': [self.dump / 'manifest.json'], 'the case file': [self.folder / 'c.json']}
+        for what, paths in files.items():
+            for path in paths:
+                before = path.read_bytes()
+                named = 'c.json' if what == 'the case file' else path
+                for option in '--results', '--junit':
+                    done = self.etalon('check', self.dump, 'c.json', '--outputs', elsewhere, option, path)
+                    self.assertEqual((2, '', f'etalon: {option} {path} and {what} {named} are one file\n'),
+                                     (done.returncode, done.stdout, done.stderr))
+                self.assertEqual(before, path.read_bytes())
+        self.assertEqual(2, self.etalon('check', self.dump, 'c.json', '-o', 'link').returncode)
+        for _ in range(2):
+            self.assertEqual(0, self.etalon('check', self.dump, 'c.json', '-o', self.dump / 'results.jsonl').returncode)
+
+
+class ThePage(Dump):
+    def test_shows_what_is_printed(self):
+        if subprocess.run([sys.executable, '-c', 'import numpy'], capture_output=True).returncode:
+            self.skipTest('NumPy is missing')
+        page = (ROOT / 'docs/porting.md').read_text()
+        program = re.search(r'; made\.py:\n\n```python\n(.*?)^```$', page, re.S | re.M).group(1)
+        program = program.replace("'tools/ports'", repr(str(ROOT / 'tools/ports')))
+        right, wrong = (block.splitlines() for block in re.findall(
+            r'^```\n(\$ etalon dump .*?|FAIL  gqa_av/llm/smoke/normal/outputs .*?)^```$', page, re.S | re.M))
+        commands = [line[2:].split() for line in right if line.startswith('$ ')]
+        self.assertEqual(0, self.etalon(*commands[0][1:]).returncode)
+        for text, shown in ((program, right[len(commands):]),
+                            (program.replace(":p['context']]", ":p['context'] - 1]"), wrong)):
+            (self.folder / 'made.py').write_text(text)
+            subprocess.run([sys.executable, 'made.py'], cwd=self.folder, check=True)
+            pattern = ''.join(r'(?:.*\n)*?' if line == '...' else re.escape(line).replace(re.escape('...'), '.*') + r'\n'
+                              for line in shown)
+            self.assertRegex(self.etalon(*commands[2][1:]).stdout, rf'\A{pattern}')
+
+
+if __name__ == '__main__':
+    unittest.main(argv=[sys.argv[0], *sys.argv[2:]])
