@@ -242,35 +242,37 @@ static enum et_status write_job(struct group *group, int j, const char *folder, 
  * What an outsider was given must be as it was: it is not trusted to look. What was changed is made again,
  * for those who come after.
  */
-static void check_inputs(struct group *group, struct station *station, struct et_reply *reply)
+static enum et_status check_inputs(struct group *group, int j, struct et_reply *reply, struct et_error *error)
 {
-    const int j = station->queue % jobs_of(group->c);
     struct et_job *job = &group->jobs[j];
-    char name[32], (*now)[33] = et_alloc((size_t)job->step_count + 1, sizeof *now, &station->why);
+    char name[32], (*now)[33] = et_alloc((size_t)job->step_count + 1, sizeof *now, error);
+    enum et_status status = now ? et_job_prints(job, now, error) : ET_FAILED;
     int changed = 0;
-    if (!now) {
-        station->opened = ET_FAILED;
-        return;
-    }
-    if (et_job_prints(job, now, NULL) == ET_OK)
-        while (changed <= job->step_count && !strcmp(now[changed], group->prints[j][changed]))
-            changed++;
+    while (status != ET_FAILED && changed <= job->step_count &&
+           !strcmp(now[changed], group->prints[j][changed]))
+        changed++;
     et_free(now);
-    if (changed > job->step_count)
-        return;
+    if (status == ET_FAILED || changed > job->step_count)
+        return status;
     et_job_file(job, changed, name);
     for (int i = 0; reply->kind == ET_REPLY_OK && i < reply->step_count * reply->repeats; i++)
         snprintf(reply->facts[i].inputs_kept, sizeof reply->facts[i].inputs_kept,
                  "the runner changed %s of the job, which is not its to change", name);
-    char *folder = et_strdup(job->folder, &station->why);
+    char *folder = et_strdup(job->folder, error);
     et_job_free(job);
-    if (folder)
-        group->status = write_job(group, j, folder, &group->error);
-    if (!folder || group->status != ET_OK)
-        station->opened = ET_FAILED;
-    if (folder && group->status != ET_OK)
-        station->why = group->error;
+    status = folder ? write_job(group, j, folder, error) : ET_FAILED;
     et_free(folder);
+    return status;
+}
+
+/* Without inputs that are known to be right, nothing of the group is to be judged, or can be. */
+static void lose_inputs(struct group *group, struct station *station, enum et_status status,
+                        const struct et_error *why)
+{
+    group->status = status;
+    group->error = *why;
+    station->opened = ET_FAILED;
+    station->why = *why;
 }
 
 /*
@@ -282,8 +284,13 @@ static void take_reply(struct group *group, struct station *station, const struc
     const int jobs = jobs_of(group->c);
     struct attempt *attempt = &group->attempts[station->queue / jobs];
     attempt->answers[station->queue % jobs].reply = *reply;
-    if (station->runner.offer)
-        check_inputs(group, station, &attempt->answers[station->queue % jobs].reply);
+    struct et_error why;
+    const enum et_status kept =
+        station->runner.offer
+            ? check_inputs(group, station->queue % jobs, &attempt->answers[station->queue % jobs].reply, &why)
+            : ET_OK;
+    if (kept != ET_OK)
+        lose_inputs(group, station, kept, &why);
     station->queue++;
     station->busy = false;
     if (reply->kind == ET_REPLY_ERROR)
