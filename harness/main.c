@@ -615,7 +615,7 @@ static enum et_status open_port(struct et_options *options, struct opened *opene
         return ET_OK;
     if (!options->guards || options->limit)
         return et_fail(error, ET_INVALID, "--port exec:CMD takes no --guards and no --limit: they are CMD's");
-    on_signals(on_signal); /* what is started is to be ended */
+    on_signals(on_signal); /* it may never say hello, and is to be ended */
     const char *const argv[] = {"/bin/sh", "-c", options->command, NULL};
     memcpy(opened->argv, argv, sizeof argv);
     opened->runner = (struct et_runner){.argv = opened->argv, .offer = &opened->offer, .stop = &stop};
@@ -624,6 +624,7 @@ static enum et_status open_port(struct et_options *options, struct opened *opene
     struct et_error why;
     const double seconds = options->timeout_s > 0 ? options->timeout_s : ET_HELLO_S;
     const enum et_status status = et_runner_start(&opened->runner, seconds, &why);
+    on_signals(leave); /* it waits for requests, and ends where none can come */
     return status == ET_OK ? ET_OK : et_fail(error, ET_LACKING, "--port %s: %s", options->port, why.text);
 }
 

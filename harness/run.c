@@ -918,8 +918,10 @@ static void read_answers(const struct context *context, struct group *group)
 /* Truth comes last: which arithmetic it is to be of, the replies say. */
 static void judge_claimed(struct context *context, struct group *group)
 {
+    if (*context->stop) /* some have no reply */
+        return;
     adopt_claims(group);
-    if (group->status == ET_OK && any_left(group) && !*context->stop)
+    if (group->status == ET_OK && any_left(group))
         make_truth(group);
     if (!*context->stop)
         judge_group(group);

@@ -6,9 +6,11 @@ The program is the one of docs/porting.md, as the page has it, and what goes wro
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 from pathlib import Path
 
@@ -321,6 +323,57 @@ class Hello(Exec):
 
 
 class TheCommand(Exec):
+    def test_that_is_interrupted_keeps_what_was_judged_and_leaves_no_program(self):
+        command = self.around('''
+def hangs(request):
+    while 6 in contexts(request):
+        with open('pid', 'w') as file:
+            file.write(str(os.getpid()))
+        time.sleep(60)
+    return answer(request)
+port.answer = hangs''')
+        run = subprocess.Popen([ETALON, 'run', '--port', command, '-o', 'results.jsonl', self.cases(5, 6, 7)], cwd=self.folder,
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        while run.poll() is None and not (self.folder / 'pid').exists():
+            time.sleep(0.05)
+        run.send_signal(signal.SIGINT)
+        out, err = run.communicate(timeout=60)
+        self.assertEqual(130, run.returncode, out + err)
+        self.assertEqual(2, len((self.folder / 'results.jsonl').read_text().splitlines()))
+        self.assertFalse(Path('/proc', (self.folder / 'pid').read_text()).exists())
+
+    def interrupted(self, code, path, ready):
+        """What is left of a run that SIGINT meets when ready() holds; its program is to be gone soon."""
+        code = f"with open('pid', 'w') as file:\n    file.write(str(os.getpid()))\n{code}"
+        run = subprocess.Popen([ETALON, 'run', '--port', self.around(code), path], cwd=self.folder, stdout=subprocess.PIPE,
+                               stderr=subprocess.PIPE, text=True)
+        while run.poll() is None and not ready():
+            time.sleep(0.05)
+        run.send_signal(signal.SIGINT)
+        out, err = run.communicate(timeout=60)
+        while Path('/proc', (self.folder / 'pid').read_text()).exists():
+            time.sleep(0.05)
+        return run.returncode, out, err
+
+    def test_that_is_interrupted_before_a_hello_leaves_no_program(self):
+        code = "open('slept', 'w').close()\nwhile True: time.sleep(60)"
+        status, out, err = self.interrupted(code, self.cases(5), (self.folder / 'slept').exists)
+        self.assertEqual((130, ''), (status, out))
+        self.assertRegex(err, r'\Aetalon: .*\n\Z')
+
+    def test_that_is_interrupted_while_cases_are_read_leaves_no_program(self):
+        path = self.folder / 'pipe.json'
+        os.mkfifo(path)
+
+        def is_read():
+            try:
+                self.pipe = os.open(path, os.O_WRONLY | os.O_NONBLOCK)
+            except OSError:
+                return False
+            self.addCleanup(os.close, self.pipe)
+            return True
+        self.assertEqual((130, '', ''), self.interrupted('', path, is_read))
+
     def test_takes_no_options_that_are_the_programs(self):
         for args in (['--guards', 'off'], ['--limit', 'alloc=1M']):
             done = self.etalon('run', '--port', self.around(''), self.cases(5), *args)
