@@ -25,6 +25,9 @@
 #ifndef ET_VERSION
 #define ET_VERSION "unknown"
 #endif
+#ifndef ET_INSTALLED
+#define ET_INSTALLED "../share/etalon" /* from the folder of the executable, or from the root */
+#endif
 #ifndef ET_CASES
 #define ET_CASES "cases"
 #endif
@@ -396,7 +399,30 @@ static void free_options(struct et_options *options)
         et_free(lists[i]->at);
 }
 
-static struct et_options defaults(void)
+/* Where the files that come with etalon are: beside an installed executable, or else in the source tree. */
+struct data {
+    char cases[PATH_MAX], mutants[PATH_MAX];
+};
+
+static bool is_folder(const char *path)
+{
+    struct stat st;
+    return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+}
+
+static void find_data(const char *program, struct data *data)
+{
+    const char *slash = strrchr(program, '/');
+    const int n = ET_INSTALLED[0] == '/' || !slash ? 0 : (int)(slash - program) + 1;
+    const int a = snprintf(data->cases, PATH_MAX, "%.*s%s/cases", n, program, ET_INSTALLED);
+    const int b = snprintf(data->mutants, PATH_MAX, "%.*s%s/mutants", n, program, ET_INSTALLED);
+    if (a >= PATH_MAX || !is_folder(data->cases))
+        snprintf(data->cases, PATH_MAX, "%s", ET_CASES);
+    if (b >= PATH_MAX || !is_folder(data->mutants))
+        snprintf(data->mutants, PATH_MAX, "%s", ET_MUTANTS);
+}
+
+static struct et_options defaults(const struct data *data)
 {
     const char *plain = getenv("NO_COLOR"), *cases = getenv("ETALON_CASES");
     const long cores = sysconf(_SC_NPROCESSORS_ONLN);
@@ -409,8 +435,8 @@ static struct et_options defaults(void)
                                .threads = cores < 1      ? 1
                                           : cores > 1024 ? 1024
                                                          : (int)cores,
-                               .cases = cases && *cases ? cases : ET_CASES,
-                               .mutants = ET_MUTANTS};
+                               .cases = cases && *cases ? cases : data->cases,
+                               .mutants = data->mutants};
 }
 
 /* The row of an option; the last row, without a name, for a letter that is none. */
@@ -1050,8 +1076,11 @@ static int execute(int argc, char **argv)
     char self[PATH_MAX];
     const ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
     self[n > 0 ? n : 0] = '\0';
-    struct et_options options = defaults();
-    options.program = n > 0 ? self : argv[0];
+    const char *program = n > 0 ? self : argv[0];
+    struct data data;
+    find_data(program, &data);
+    struct et_options options = defaults(&data);
+    options.program = program;
     bool list = false;
     int code = argc > 1 ? parse(argc - 1, argv + 1, &options, &list) : -1;
     if (code >= 0) {

@@ -12,6 +12,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 enum et_dtype { ET_F32, ET_F16, ET_BF16, ET_F8E4M3FN, ET_F8E4M3FNUZ, ET_DTYPES };
 
 struct et_format {
@@ -63,5 +67,9 @@ double et_half_ulp(enum et_dtype dtype, double magnitude);
 
 /* max + half an ulp: at and above it a magnitude is stored as Inf, or as max where the type has no Inf. */
 double et_overflow(enum et_dtype dtype);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

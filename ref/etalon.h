@@ -19,6 +19,10 @@
 #include "dtype.h"
 #include "rng.h"
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 enum et_limits {
     ET_RANK = 5,     /* dimensions of a tensor at most */
     ET_TENSORS = 12, /* tensors of an operator at most */
@@ -310,5 +314,9 @@ struct et_gdn_postconv {
     double eps;
     int64_t scale_q;
 };
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

@@ -10,6 +10,10 @@
 
 #include "etalon.h"
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 /* The only source of limits: dispatch and its tests need no hardware. All zero: nothing is known. */
 struct et_device {
     char place[16]; /* "P:D": platform and device number */
@@ -142,5 +146,9 @@ const char *et_variant_run(const struct et_variant *variant, const struct et_cla
  * bytes.
  */
 uint32_t et_poison(enum et_dtype dtype, int repeat);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

@@ -11,6 +11,10 @@
 
 #include <stdint.h>
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 struct et_stream {
     uint32_t key[2];
     uint32_t name;
@@ -81,5 +85,9 @@ static inline float et_uniform(const struct et_stream *s, uint64_t index)
 /* The same for n elements from `index` on. */
 void et_normal_n(const struct et_stream *s, uint64_t index, int64_t n, float *dst);
 void et_uniform_n(const struct et_stream *s, uint64_t index, int64_t n, float *dst);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif
