@@ -842,16 +842,21 @@ enum et_status et_outputs_create(const struct et_job *job, int step, int repeat,
     return status;
 }
 
+void et_poison_fill(const struct et_problem *problem, int repeat, void *const *out)
+{
+    for (int t = 0; problem->op->tensors[t].name; t++)
+        for (int64_t i = 0; out[t] && i < elements_of(&problem->tensor[t]); i++)
+            et_store(problem->tensor[t].dtype, out[t], i, et_poison(problem->tensor[t].dtype, repeat));
+}
+
 enum et_status et_outputs_poison(const struct et_job *job, int step, int repeat, const char *folder,
                                  struct et_error *error)
 {
     void *out[ET_TENSORS] = {NULL}, *map = NULL;
     size_t bytes = 0;
     const enum et_status status = et_outputs_create(job, step, repeat, folder, out, &map, &bytes, error);
-    const struct et_problem *problem = &job->steps[step].problem;
-    for (int t = 0; status == ET_OK && problem->op->tensors[t].name; t++)
-        for (int64_t i = 0; out[t] && i < elements_of(&problem->tensor[t]); i++)
-            et_store(problem->tensor[t].dtype, out[t], i, et_poison(problem->tensor[t].dtype, repeat));
+    if (status == ET_OK)
+        et_poison_fill(&job->steps[step].problem, repeat, out);
     et_unmap(map, bytes);
     return status;
 }

@@ -64,6 +64,8 @@ void et_outputs_close(struct et_outputs *outputs);
 enum et_status et_outputs_create(const struct et_job *job, int step, int repeat, const char *folder,
                                  void **out, void **map, size_t *bytes, struct et_error *error);
 
+/* Fills the outputs, out[t], with et_poison of that repeat. */
+void et_poison_fill(const struct et_problem *problem, int repeat, void *const *out);
 /* The same, all poison (et_poison of that repeat): for a runner that is to write elements alone. */
 enum et_status et_outputs_poison(const struct et_job *job, int step, int repeat, const char *folder,
                                  struct et_error *error);

@@ -54,7 +54,7 @@ static const char usage[] =
     "there)\n"
     "            --dry-run (list the runs; -v: what "
     "their checks could see, what is left out)\n"
-    "device      --device NAME-GLOB|P:D           --port ocl[:DIR]|exec:CMD\n"
+    "device      --device NAME-GLOB|P:D           --port ocl[:DIR]|exec:CMD|plugin:FILE.so\n"
     "            --guards on|off\n"
     "            --limit work_group=N,local_memory=N,alloc=N,no_subgroups (a smaller device; N: 64, 16K, "
     "2M, 1G)\n"
@@ -294,8 +294,9 @@ static bool set_option(int option, struct et_options *options, bool *list)
         options->port = optarg;
         options->folder = !strncmp(optarg, "ocl:", 4) ? optarg + 4 : NULL;
         options->command = !strncmp(optarg, "exec:", 5) ? optarg + 5 : NULL;
+        options->plugin = !strncmp(optarg, "plugin:", 7) ? optarg + 7 : NULL;
         return !strcmp(optarg, "ocl") || (options->folder && *options->folder) ||
-               (options->command && *options->command);
+               (options->command && *options->command) || (options->plugin && *options->plugin);
     case OPT_GUARDS:
         good = one_of(optarg, switches, &index);
         options->guards = index == 1;
@@ -589,11 +590,9 @@ static bool clashes_with_dump(const struct named *output, const struct et_option
 /* Told on stderr: an output that is another, or that the run reads. */
 static bool outputs_clash(const struct et_options *options, const struct et_plan *plan)
 {
-    const struct named files[] = {{"--results", options->results},
-                                  {"--junit", options->junit},
-                                  {"--keep", options->keep},
-                                  {"--known", options->known},
-                                  {"--failed", options->failed}};
+    const struct named files[] = {{"--results", options->results}, {"--junit", options->junit},
+                                  {"--keep", options->keep},       {"--known", options->known},
+                                  {"--failed", options->failed},   {"--port", options->plugin}};
     enum { OUTPUTS = 3, FILES = sizeof files / sizeof *files };
     for (int i = 0; i < OUTPUTS; i++) {
         for (int k = i + 1; k < FILES; k++)
@@ -623,27 +622,53 @@ static void on_signals(void (*handler)(int))
     sigaction(SIGXFSZ, &action, NULL); /* a file beyond ulimit -f is a write that fails */
 }
 
+static bool is_outside(const struct et_options *options)
+{
+    return options->command || options->plugin;
+}
+
 /*
- * The port that options name. A program of others is started for it: what it has, its hello says. To be
- * closed also after a failure.
+ * The port that options name. A program of others is started for it, or a worker that loads a shared object
+ * of others: what it has, its hello says. To be closed also after a failure.
  */
 struct opened {
     const struct et_port *port;
-    const char *argv[4];
+    const char *argv[9];
     struct et_offer offer;
     struct et_runner runner;
 };
 
+/* argv has room for 9. */
+static void set_worker(const struct et_options *options, const char **argv)
+{
+    int n = 0;
+    argv[n++] = options->program;
+    argv[n++] = "worker";
+    argv[n++] = "--port";
+    argv[n++] = options->port;
+    if (!options->guards) {
+        argv[n++] = "--guards";
+        argv[n++] = "off";
+    }
+    if (options->limit) {
+        argv[n++] = "--limit";
+        argv[n++] = options->limit;
+    }
+    argv[n] = NULL;
+}
+
 static enum et_status open_port(struct et_options *options, struct opened *opened, struct et_error *error)
 {
     *opened = (struct opened){.port = &et_ocl};
-    if (!options->command)
+    if (!is_outside(options))
         return ET_OK;
-    if (!options->guards || options->limit)
+    if (options->command && (!options->guards || options->limit))
         return et_fail(error, ET_INVALID, "--port exec:CMD takes no --guards and no --limit: they are CMD's");
     on_signals(on_signal); /* it may never say hello, and is to be ended */
-    const char *const argv[] = {"/bin/sh", "-c", options->command, NULL};
-    memcpy(opened->argv, argv, sizeof argv);
+    if (options->command)
+        memcpy(opened->argv, (const char *[]){"/bin/sh", "-c", options->command}, 3 * sizeof *opened->argv);
+    else
+        set_worker(options, opened->argv);
     opened->runner = (struct et_runner){.argv = opened->argv, .offer = &opened->offer, .stop = &stop};
     options->outsider = &opened->runner;
     opened->port = &opened->offer.port;
@@ -726,7 +751,7 @@ static int command_dump(const struct et_options *options)
     int code = ET_EXIT_PASS;
     if (!options->results)
         return refuse("dump needs the folder to write, -o DIR%s%s", "", "");
-    if (options->command || options->folder || options->failed || options->shards > 1 ||
+    if (is_outside(options) || options->folder || options->failed || options->shards > 1 ||
         options->variants.count)
         return refuse("dump takes no --port, --variant, --failed, --shard%s%s", "", "");
     enum et_status status = et_dump_port(&offer, &error);
@@ -806,7 +831,7 @@ static int command_check(struct et_options *options)
     int code = ET_EXIT_USAGE;
     if (given.count == 0)
         return refuse("check needs the folder that dump wrote%s%s", "", "");
-    if (options->command || options->folder || options->failed || options->shards > 1 ||
+    if (is_outside(options) || options->folder || options->failed || options->shards > 1 ||
         options->variants.count || options->repeat || options->has_seed || options->keep)
         return refuse("check takes no --port, --variant, --failed, --shard, --repeat, --seed, --keep%s%s", "",
                       "");
@@ -867,9 +892,9 @@ static int command_mutate(struct et_options *options)
 {
     if (options->shards > 1)
         return refuse("mutate takes no --shard: a part of the runs does not see every bug%s%s", "", "");
-    if (options->command)
-        return refuse("mutate takes no --port exec:CMD: its bugs are planted in etalon's own kernels%s%s", "",
-                      "");
+    if (is_outside(options))
+        return refuse("mutate takes no --port %s: its bugs are planted in etalon's own kernels%s",
+                      options->command ? "exec:CMD" : "plugin:FILE.so", "");
     if (options->junit || options->failed || options->max_fail || options->slowest || options->keep)
         return refuse("mutate takes no --junit, --failed, --max-fail, --slowest, --keep%s%s", "", "");
     const struct et_strings names = options->targets;
@@ -976,7 +1001,7 @@ static int list_outside(struct et_options *options, bool devices)
 static int command_list(struct et_options *options)
 {
     const char *what = options->targets.count == 1 ? options->targets.at[0] : "";
-    if (options->command && (!strcmp(what, "devices") || !strcmp(what, "operators")))
+    if (is_outside(options) && (!strcmp(what, "devices") || !strcmp(what, "operators")))
         return list_outside(options, what[0] == 'd');
     if (!strcmp(what, "devices"))
         return list_devices(options);
@@ -1036,15 +1061,17 @@ static int command_worker(const struct et_options *options, bool list)
 {
     if (options->command)
         return refuse("worker takes no --port exec:CMD: CMD is the worker itself%s%s", "", "");
+    if (list && options->plugin)
+        return refuse("worker takes no --list of --port plugin:FILE.so, which is one device%s%s", "", "");
     if (list)
         return et_worker_list(&et_ocl);
-    if (options->devices.count != 1)
+    if (options->devices.count != 1 && !options->plugin)
         return refuse("worker needs one --device P:D%s%s", "", "");
-    const struct et_open open = {.place = options->devices.at[0],
+    const struct et_open open = {.place = options->plugin ? "0:0" : options->devices.at[0],
                                  .folder = options->folder,
                                  .guards = options->guards,
                                  .limits = options->limits};
-    return et_worker(&et_ocl, &open);
+    return et_worker(options->plugin ? NULL : &et_ocl, options->plugin, &open);
 }
 
 /* Else the first files and pipes that are opened would stand in for them. */

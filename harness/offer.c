@@ -1,5 +1,6 @@
 #include "offer.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -111,6 +112,44 @@ enum et_status et_offer_read(const struct et_json *json, const cJSON *node, cons
     if (status != ET_OK)
         et_offer_free(offer);
     return status;
+}
+
+static void add_knobs(struct et_text *text, const struct et_field *knobs)
+{
+    for (int i = 0; knobs[i].name; i++) {
+        et_text_add(text, "%s", i ? ", " : "");
+        et_json_add_string(text, knobs[i].name);
+        int64_t max = knobs[i].kind == ET_BOOL ? 1 : (int64_t)knobs[i].max;
+        if (knobs[i].kind == ET_NAME)
+            for (max = -1; knobs[i].names[max + 1];)
+                max++;
+        const int64_t min = knobs[i].kind == ET_INT ? (int64_t)knobs[i].min : 0;
+        et_text_add(text, ": [%" PRId64 ", %" PRId64 "]", min, max);
+    }
+}
+
+void et_offer_add(struct et_text *text, const struct et_port *port)
+{
+    et_text_add(text, "{");
+    const char *op_comma = "";
+    for (int i = 0; et_operators[i]; i++) {
+        const char *comma = "";
+        for (int k = 0; port->variants[k]; k++) {
+            const struct et_variant *variant = port->variants[k];
+            if (strcmp(variant->op, et_operators[i]->name) != 0)
+                continue;
+            if (!*comma)
+                et_text_add(text, "%s\"%s\": {", op_comma, variant->op);
+            et_text_add(text, "%s", comma);
+            et_json_add_string(text, variant->name);
+            et_text_add(text, ": {");
+            add_knobs(text, variant->knobs);
+            et_text_add(text, "}");
+            comma = op_comma = ", ";
+        }
+        et_text_add(text, "%s", *comma ? "}" : "");
+    }
+    et_text_add(text, "}");
 }
 
 void et_offer_free(struct et_offer *offer)

@@ -1,5 +1,5 @@
 /*
- * What a program that is none of ours (--port exec:CMD) offers in its hello:
+ * What a program that is none of ours (--port exec:CMD) offers in its hello, and our worker for a plugin:
  *
  *   "variants": {OPERATOR: {NAME: {KNOB: [MIN, MAX], ...}, ...}, ...}
  *
@@ -31,6 +31,8 @@ struct et_offer {
 /* ET_INVALID: an operator that is none, a name that no id could have, a range that is none. */
 enum et_status et_offer_read(const struct et_json *json, const cJSON *node, const char *port,
                              struct et_offer *offer, struct et_error *error);
+/* The object "variants" of a port's table, as it is offered. */
+void et_offer_add(struct et_text *text, const struct et_port *port);
 void et_offer_free(struct et_offer *offer);
 
 /* resolve has left this claim to the reply. */

@@ -290,6 +290,8 @@ static void add_command(struct et_text *text, const struct et_options *options)
         et_text_add(text, " --port ocl:DIR");
     if (options->command)
         et_text_add(text, " --port exec:CMD");
+    if (options->plugin)
+        et_text_add(text, " --port plugin:FILE");
     if (options->known)
         et_text_add(text, " --known %s", last_part(options->known));
     if (options->strict)

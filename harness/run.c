@@ -448,7 +448,8 @@ static enum et_status write_jobs(struct context *context, struct group *group, s
     group->jobs = et_alloc((size_t)jobs_of(group->c), sizeof *group->jobs, error);
     if (!group->folder || !group->jobs)
         return ET_FAILED;
-    const enum et_status room = context->options->command ? make_prints(group, error) : ET_OK;
+    const enum et_status room =
+        context->options->outsider && !context->options->dump ? make_prints(group, error) : ET_OK;
     if (room != ET_OK)
         return room;
     for (int j = 0; j < jobs_of(group->c); j++) {

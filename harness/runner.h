@@ -114,8 +114,11 @@ enum et_status et_claim_read(const struct et_json *json, const cJSON *node, cons
 
 double et_now(void); /* CLOCK_MONOTONIC, seconds */
 
-/* The runner's side: `etalon worker --port SPEC --device P:D [--guards off] [--limit L]`; an exit status. */
-int et_worker(const struct et_port *port, const struct et_open *open);
+/*
+ * The runner's side: `etalon worker --port SPEC --device P:D [--guards off] [--limit L]`; an exit status. Of
+ * a shared object, plugin, which is loaded here, the port is taken; else plugin is NULL.
+ */
+int et_worker(const struct et_port *port, const char *plugin, const struct et_open *open);
 /* `etalon worker --port SPEC --list`: one JSON line {"devices": [...], "report": TEXT}. */
 int et_worker_list(const struct et_port *port);
 

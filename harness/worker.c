@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "job.h"
+#include "plugin.h"
 #include "runner.h"
 
 enum { REQUEST_MOST = 1 << 20, REPEATS_MOST = 10000, DEVICES_MOST = 256, REPORT_BYTES = 1 << 16 };
@@ -206,8 +207,10 @@ static enum et_status execute(struct work *work, void *state, int i, int repeat,
     void *out[ET_TENSORS] = {NULL}, *map = NULL;
     size_t bytes = 0;
     enum et_status status = et_outputs_create(&work->job, i, repeat, work->out, out, &map, &bytes, error);
-    if (status == ET_OK)
+    if (status == ET_OK) {
+        et_poison_fill(&work->steps[i], repeat, out);
         status = work->variant->step(state, i, repeat, out, &work->facts[i * work->repeats + repeat], error);
+    }
     et_unmap(map, bytes);
     return status;
 }
@@ -273,16 +276,22 @@ static void answer(const struct et_port *port, struct et_session *session, const
 
 /* ---- The two commands ---- */
 
-static void add_hello(struct et_text *line, const struct et_port *port, const struct et_device *device)
+/* Of a plugin the judge knows nothing but what is offered here. */
+static void add_hello(struct et_text *line, const struct et_port *port, bool offered,
+                      const struct et_device *device)
 {
     et_text_add(line, "{\"etalon\": %d, \"port\": ", ET_PROTOCOL);
     et_json_add_string(line, port->name);
     et_text_add(line, ", \"device\": ");
     et_device_add(line, device);
+    if (offered) {
+        et_text_add(line, ", \"variants\": ");
+        et_offer_add(line, port);
+    }
     et_text_add(line, "}");
 }
 
-int et_worker(const struct et_port *port, const struct et_open *open)
+int et_worker(const struct et_port *port, const char *plugin, const struct et_open *open)
 {
     const int fd = open_channel();
     struct et_session *session = NULL;
@@ -291,9 +300,15 @@ int et_worker(const struct et_port *port, const struct et_open *open)
     struct et_text line = {0}, request = {0}, rest = {0};
     if (fd < 0)
         return EXIT_FAILURE;
-    const enum et_status status = port->open(open, &session, &device, &error);
+    enum et_status status = plugin ? et_plugin_load(plugin, &port, &error) : ET_OK;
     if (status == ET_OK)
-        add_hello(&line, port, &device);
+        status = port->open(open, &session, &device, &error);
+    et_limit_device(&device, &open->limits);
+    /* As of any outsider: an order that it claims is judged. */
+    if (plugin && !device.probed)
+        device.probed = device.exact = device.exact_subnormal = true;
+    if (status == ET_OK)
+        add_hello(&line, port, plugin != NULL, &device);
     else
         add_trouble(&line, status == ET_LACKING ? ET_LACKING : ET_FAILED, error.text);
     bool fine = say(fd, &line) && status == ET_OK;
@@ -309,7 +324,8 @@ int et_worker(const struct et_port *port, const struct et_open *open)
     }
     et_text_free(&request);
     et_text_free(&rest);
-    port->close(session);
+    if (port)
+        port->close(session);
     close(fd);
     return fine ? EXIT_SUCCESS : EXIT_FAILURE;
 }

@@ -19,6 +19,7 @@ static const struct et_variant *const variants[] = {
 };
 
 const struct et_port et_ocl = {
+    .abi = ET_ABI,
     .name = "ocl",
     .variants = variants,
     .list = et_device_list,

@@ -43,6 +43,10 @@ struct et_ceilings {
 /* Lowers what exceeds a limit, or is unknown, to it. */
 void et_limit_device(struct et_device *device, const struct et_ceilings *limits);
 
+/* The version of this header's structs. A port says which it was built with, first of all; another is
+ * refused. */
+#define ET_ABI 1
+
 struct et_claim {
     int64_t knob[ET_PARAMS]; /* every knob resolved, in the order of the variant's table */
     struct et_arith arith;
@@ -96,7 +100,8 @@ struct et_variant {
     /*
      * Executes step i: uploads its inputs, poisons outputs and scratch with et_poison(dtype, repeat),
      * computes, and reads whole output buffers, padding included, to out[t] (t as in the tensor table, NULL
-     * for inputs).
+     * for inputs). out[t] has that poison already and is laid out as steps[i].tensor[t]: a port in host
+     * memory writes elements there, and nothing else.
      */
     enum et_status (*step)(void *state, int i, int repeat, void *const *out, struct et_facts *facts,
                            struct et_error *error);
@@ -117,14 +122,19 @@ struct et_override {
 };
 
 struct et_port {
+    int abi; /* ET_ABI; first in every version */
     const char *name;
     const struct et_variant *const *variants; /* ends with NULL */
     /*
      * Writes at most n devices (place, names and limits; not probed), returns how many there are. report
-     * gets, a line each, what was looked at and what failed (driver files, platforms without devices).
+     * gets, a line each, what was looked at and what failed (driver files, platforms without devices). A
+     * plugin, which is one device, has NULL here.
      */
     int (*list)(struct et_device *dst, int n, char *report, size_t report_bytes);
-    /* Opens a device, runs the arithmetic probe and fills *device. */
+    /*
+     * Opens a device, runs the arithmetic probe and fills *device; *session may become NULL. A plugin need
+     * not probe: it then owes the bytes of whatever order it claims.
+     */
     enum et_status (*open)(const struct et_open *options, struct et_session **session,
                            struct et_device *device, struct et_error *error);
     /*
@@ -134,6 +144,13 @@ struct et_port {
     void (*override)(struct et_session *session, const struct et_override *overrides);
     void (*close)(struct et_session *session); /* NULL is allowed */
 };
+
+/*
+ * What a shared object for `--port plugin:FILE.so` has: its port, which stays valid. Called once, by the
+ * runner; the judge never loads it.
+ */
+#define ET_EXPORT __attribute__((visibility("default")))
+ET_EXPORT const struct et_port *et_plugin(void);
 
 const struct et_variant *et_variant_named(const struct et_port *port, const char *op, const char *name);
 

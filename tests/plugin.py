@@ -1,0 +1,209 @@
+#!/usr/bin/env python3
+"""--port plugin:FILE.so: tools/ports/plugin.c, as it is and with what goes wrong put into it. No device is needed.
+
+usage: plugin.py ETALON LIBETALON CC [flag ...]
+"""
+import json
+import re
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+ETALON, LIBRARY, *CC = sys.argv[1:]
+ETALON, LIBRARY = Path(ETALON).resolve(), Path(LIBRARY).resolve()
+SOURCE = ROOT / 'tools/ports/plugin.c'
+ANY = ('gqa_av/llm/smoke', '-v')  # one run
+
+
+class Plugin(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        made = tempfile.TemporaryDirectory(prefix='etalon-plugin-')
+        cls.addClassCleanup(made.cleanup)
+        cls.folder = Path(made.name)
+        (cls.folder / 'etalon').symlink_to(ROOT / 'ref')
+        cls.plain = cls.built('plain', SOURCE.read_text())
+
+    @classmethod
+    def built(cls, name, text, *flags):
+        source, made = cls.folder / f'{name}.c', cls.folder / f'{name}.so'
+        source.write_text(text)
+        subprocess.run([*CC, '-std=c11', '-O2', '-Wall', '-Wextra', '-Werror', '-ffp-contract=off', '-fPIC', '-shared', *flags,
+                        f'-I{cls.folder}', source, LIBRARY, '-lm', '-o', made], check=True)
+        return made
+
+    def edited(self, name, *edits):
+        """The plugin with each (old, new) replaced, old being there exactly once."""
+        text = SOURCE.read_text()
+        for old, new in edits:
+            self.assertEqual(1, text.count(old), old)
+            text = text.replace(old, new)
+        return self.built(name, text)
+
+    def etalon(self, *args):
+        return subprocess.run([ETALON, *map(str, args)], cwd=self.folder, text=True, capture_output=True, timeout=300,
+                              stdin=subprocess.DEVNULL)
+
+    def judged(self, plugin, *args):
+        """(exit status, lines of results, what was run)"""
+        results = self.folder / 'results.jsonl'
+        results.unlink(missing_ok=True)
+        done = self.etalon('run', '--port', f'plugin:{plugin}', '-o', results, *args)
+        lines = [json.loads(line) for line in results.read_text().splitlines()] if results.exists() else [None]
+        return done.returncode, lines[1:], done
+
+    def refused(self, plugin, args=ANY):
+        """The one sentence of a plugin that nothing can be judged with."""
+        done = self.etalon('run', '--port', f'plugin:{plugin}', *args)
+        self.assertEqual((3, ''), (done.returncode, done.stdout), done.stderr)
+        self.assertEqual(1, done.stderr.count('\n'), done.stderr)
+        return done.stderr.removeprefix(f'etalon: --port plugin:{plugin}: ').rstrip('\n')
+
+
+class TheExample(Plugin):
+    def test_passes_the_smoke_tier_with_replay_held(self):
+        status, lines, done = self.judged(self.plain, '--tier', 'smoke')
+        self.assertEqual((0, ''), (status, done.stderr), done.stdout)
+        self.assertEqual({'gqa_av', 'gdn_postconv'}, {line['id'].split('/')[0] for line in lines})
+        for line in lines:
+            self.assertEqual('PASS', line['verdict'], line)
+            if line['id'].endswith('/serial'):
+                self.assertEqual('held', line['checks']['replay']['outcome'], line)
+
+    def test_is_one_device_with_its_variants(self):
+        done = self.etalon('list', 'operators', '--port', f'plugin:{self.plain}')
+        self.assertEqual(2, done.stdout.count('  serial '), done.stdout + done.stderr)
+        done = self.etalon('list', 'devices', '--port', f'plugin:{self.plain}')
+        self.assertRegex(done.stdout, r'\A0:0   plain C .*\n\Z')
+
+    def test_is_found_in_the_folder_without_a_slash(self):
+        self.assertEqual(0, self.judged('plain.so', *ANY)[0])
+
+
+class ThePage(Plugin):
+    def test_has_a_plugin_that_does_what_is_shown(self):
+        page = (ROOT / 'docs/porting.md').read_text()
+        self.built('mine', re.search(r'^A whole port; tools/ports/plugin\.c.*\n\n```c\n((?:.*\n)*?)```$', page, re.M).group(1),
+                   '-Wno-unused-parameter')
+        shown = re.search(r'^\$ etalon run --port plugin:mine\.so (.*)\n((?:.*\n)*?)```$', page, re.M)
+        done = self.etalon('run', '--port', 'plugin:mine.so', *shown.group(1).split())
+        pattern = ''.join(r'(?:.*\n)*?' if line == '...' else re.escape(line).replace(re.escape('...'), '.*') + '\n'
+                          for line in shown.group(2).splitlines())
+        self.assertRegex(done.stdout, rf'\A{pattern}\Z', done.stderr)
+        self.assertEqual(0, self.judged('mine.so', '--tier', 'smoke', '--operator', 'gqa_av')[0])
+
+
+class Wrong(Plugin):
+    def test_arithmetic_fails(self):
+        lost = self.edited('lost', ('c < p->context; c++)', 'c + 1 < p->context; c++)'))
+        status, lines, _ = self.judged(lost, *ANY)
+        self.assertEqual((1, 'FAIL'), (status, lines[0]['verdict']))
+        self.assertEqual('broken', lines[0]['checks']['replay']['outcome'])
+
+    def test_order_breaks_replay_alone(self):
+        back = self.edited('back', ('int64_t c = 0; c < p->context; c++)', 'int64_t c = p->context - 1; c >= 0; c--)'))
+        status, lines, _ = self.judged(back, *ANY)
+        self.assertEqual(1, status)
+        self.assertEqual(['replay'], [name for name, check in lines[0]['checks'].items() if check['outcome'] == 'broken'])
+
+    def test_elements_left_out_are_poison(self):
+        short = self.edited('short', ('d < p->head_dim; d++) {', 'd + 1 < p->head_dim; d++) {'))
+        _, lines, _ = self.judged(short, *ANY)
+        self.assertEqual('broken', lines[0]['checks']['written']['outcome'])
+
+    def test_crash_is_one_error_with_the_signal(self):
+        crash = self.edited('crash', ('    s->compute(&s->steps[i], out);\n', '    s->compute(&s->steps[i], out);\n    abort();\n'))
+        status, lines, _ = self.judged(crash, *ANY)
+        self.assertEqual((1, 'ERROR'), (status, lines[0]['verdict']))
+        self.assertTrue(lines[0]['reason'].startswith('the runner died by signal 6 (Aborted)'), lines[0]['reason'])
+
+    def test_write_to_an_input_is_an_error(self):
+        kept = self.edited('kept', ('                float sum = 0;\n                for (int64_t c',
+                                    '                float sum = *(volatile float *)t[W].data = 0;\n                for (int64_t c'))
+        _, lines, _ = self.judged(kept, *ANY)
+        self.assertEqual('ERROR', lines[0]['verdict'])
+
+    def test_print_on_standard_output_harms_nothing(self):
+        loud = self.edited('loud', ('    s->compute(&s->steps[i], out);\n',
+                                    '    s->compute(&s->steps[i], out);\n    puts("{}"), fflush(stdout);\n'))
+        self.assertEqual(0, self.judged(loud, *ANY)[0])
+
+
+class Refused(Plugin):
+    def test_without_the_file(self):
+        self.assertEqual('the plugin cannot be opened: No such file or directory', self.refused('none.so'))
+
+    def test_that_is_no_shared_object(self):
+        (self.folder / 'text.so').write_text('text')
+        self.assertIn('the plugin cannot be loaded: ', self.refused('text.so'))
+
+    def test_without_the_function(self):
+        self.built('empty', 'extern int nothing;\nint nothing;\n')
+        self.assertEqual('the plugin has no function et_plugin', self.refused('empty.so'))
+
+    def test_of_another_abi_by_number(self):
+        self.edited('abi', ('.abi = ET_ABI', '.abi = 99'))
+        self.assertEqual('the plugin was built for ABI 99 of etalon_port.h, this etalon has 1', self.refused('abi.so'))
+
+    def test_with_a_hole_in_its_table(self):
+        self.edited('hole', (', .close = close_cpu', ''),
+                    ('static void close_cpu', '__attribute__((unused)) static void close_cpu'))
+        self.assertEqual('the port of the plugin has no close', self.refused('hole.so'))
+        self.edited('half', ('.name = "serial",\n                                                .summary = "one chain over the context"',
+                             '.name = NULL,\n                                                .summary = "one chain over the context"'))
+        self.assertEqual('variant 0 of the plugin has no name', self.refused('half.so'))
+
+    def test_that_dies_as_it_is_loaded(self):
+        self.built('dies', '#include <stdlib.h>\n__attribute__((constructor)) static void dies(void)\n{\n    abort();\n}\n')
+        self.assertIn('the runner died by signal 6 (Aborted)', self.refused('dies.so'))
+
+    def test_with_a_variant_of_no_operator(self):
+        self.edited('odd', ('.op = "gqa_av",\n', '.op = "gqa",\n'))
+        self.assertEqual('variant 0 of the plugin is of gqa, which is no operator', self.refused('odd.so'))
+
+    def test_by_what_needs_kernels(self):
+        done = self.etalon('mutate', '--port', f'plugin:{self.plain}')
+        self.assertEqual(2, done.returncode)
+        self.assertIn('mutate takes no --port plugin:FILE.so', done.stderr)
+
+    def test_by_what_has_no_runner(self):
+        for command in 'dump', 'check':
+            done = self.etalon(command, 'x', '-o', 'x', '--port', f'plugin:{self.plain}')
+            self.assertEqual(2, done.returncode)
+            self.assertIn(f'{command} takes no --port', done.stderr)
+
+    def test_as_an_output(self):
+        before = self.plain.read_bytes()
+        for option in '--results', '--junit':
+            done = self.etalon('run', '--port', 'plugin:plain.so', option, self.plain, *ANY)
+            self.assertEqual((2, f'etalon: {option} {self.plain} and --port plain.so are one file\n'), (done.returncode, done.stderr))
+        self.assertEqual(before, self.plain.read_bytes())
+
+
+class TheJudge(Plugin):
+    def test_never_loads_it(self):
+        """The process that is started first is not the one that maps the plugin."""
+        tells = self.edited('tells', ('    *session = NULL;\n', '''    *session = NULL;
+    char line[4096];
+    FILE *maps = fopen("/proc/self/maps", "r"), *judge;
+    snprintf(line, sizeof line, "/proc/%d/maps", (int)getppid());
+    judge = fopen(line, "r");
+    FILE *told = fopen("told", "w");
+    while (fgets(line, sizeof line, maps))
+        if (strstr(line, "tells.so"))
+            fputs("worker\\n", told);
+    while (fgets(line, sizeof line, judge))
+        if (strstr(line, "tells.so"))
+            fputs("judge\\n", told);
+    fclose(told), fclose(judge), fclose(maps);
+'''), ('#include <stdlib.h>\n', '#include <stdlib.h>\n#include <string.h>\n#include <unistd.h>\n'),
+                            ('/*\n * A port in plain C', '#define _XOPEN_SOURCE 700\n/*\n * A port in plain C'))
+        self.assertEqual(0, self.judged(tells, *ANY)[0])
+        self.assertEqual({'worker'}, set((self.folder / 'told').read_text().split()))
+
+
+if __name__ == '__main__':
+    unittest.main(argv=sys.argv[:1])
