@@ -505,7 +505,8 @@ static enum et_status add_case(struct builder *b, const struct et_case *c, struc
     b->found = b->found || (b->only && !strcmp(b->only, c->id));
     if (b->options->operators.count > 0 && !listed(&b->options->operators, c->op->name))
         return ET_OK;
-    if (c->refused && c->elsewhere) {
+    /* What an outsider's variants refuse, though they be called as ours, the outsider alone knows. */
+    if (c->refused && (c->elsewhere || (c->ask_count > 0 && b->options->outsider))) {
         et_text_add(&b->plan->notes, "%s: the refusal is one of variants that port %s does not have\n", c->id,
                     b->port->name);
         return ET_OK;

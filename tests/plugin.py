@@ -73,6 +73,13 @@ class TheExample(Plugin):
             if line['id'].endswith('/serial'):
                 self.assertEqual('held', line['checks']['replay']['outcome'], line)
 
+    def test_called_as_a_variant_of_etalons_own_need_not_refuse_as_that_does(self):
+        gqa = self.edited('gqa', ('.name = "serial",\n                                                .summary = "one chain over the context"',
+                                  '.name = "gqa",\n                                                .summary = "one chain over the context"'))
+        status, lines, done = self.judged(gqa, 'gqa_av/regressions/executorch-21063-uneven', *ANY)
+        self.assertEqual(0, status, done.stdout + done.stderr)
+        self.assertEqual(['gqa_av/llm/smoke/normal/gqa'], [line['id'] for line in lines])
+
     def test_is_one_device_with_its_variants(self):
         done = self.etalon('list', 'operators', '--port', f'plugin:{self.plain}')
         self.assertEqual(2, done.stdout.count('  serial '), done.stdout + done.stderr)
