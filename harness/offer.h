@@ -1,5 +1,5 @@
 /*
- * What a program that is none of ours (--port exec:CMD) offers in its hello, and our worker for a plugin:
+ * What a program that is none of ours (--port exec:CMD) offers in its hello, and our worker in any:
  *
  *   "variants": {OPERATOR: {NAME: {KNOB: [MIN, MAX], ...}, ...}, ...}
  *

@@ -451,7 +451,7 @@ static enum et_status read_hello(const struct et_json *json, struct et_runner *r
                                  struct et_reply *trouble, struct et_error *error)
 {
     static const char *const keys[] = {"etalon", "port", "device", "variants", NULL};
-    static const char *const ours[] = {"etalon", "port", "device", NULL};
+    static const char *const required[] = {"etalon", "port", "device", NULL};
     enum et_status status = et_json_object(json, json->root, "a hello", error);
     trouble->kind = ET_REPLY_OK;
     if (status == ET_OK && et_json_get(json->root, "status")) {
@@ -462,8 +462,7 @@ static enum et_status read_hello(const struct et_json *json, struct et_runner *r
     }
     int64_t protocol = 0;
     if (status == ET_OK)
-        status = runner->offer ? have_keys(json, json->root, "a hello", keys, ours, error)
-                               : et_json_exact(json, json->root, "a hello", ours, error);
+        status = have_keys(json, json->root, "a hello", keys, required, error);
     if (status == ET_OK)
         status = et_json_int(json, et_json_get(json->root, "etalon"), "the protocol's number", ET_PROTOCOL,
                              ET_PROTOCOL, &protocol, error);

@@ -1,7 +1,8 @@
 /*
  * The judge's end of a runner: a child process that is sent one JSON line a job and answers with one.
  *
- * hello    {"etalon": 1, "port": NAME, "device": {...et_device...}}, before any request; or
+ * hello    {"etalon": 1, "port": NAME, "device": {...et_device...}, "variants": {...offer.h...}}, before any
+ *          request; or
  *          {"status": "lacking" | "error", "error": SENTENCE}, and it exits
  * request  {"job": FOLDER, "out": FOLDER, "variant": NAME, "knobs": {NAME: INT, ...}, "repeats": N},
  *          and "sources": {FILE: TEXT, ...} where kernel files are replaced for this request

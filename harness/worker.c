@@ -276,18 +276,15 @@ static void answer(const struct et_port *port, struct et_session *session, const
 
 /* ---- The two commands ---- */
 
-/* Of a plugin the judge knows nothing but what is offered here. */
-static void add_hello(struct et_text *line, const struct et_port *port, bool offered,
-                      const struct et_device *device)
+/* Our judge asks for the variants of a plugin; one that has this worker for `exec`, for those of any port. */
+static void add_hello(struct et_text *line, const struct et_port *port, const struct et_device *device)
 {
     et_text_add(line, "{\"etalon\": %d, \"port\": ", ET_PROTOCOL);
     et_json_add_string(line, port->name);
     et_text_add(line, ", \"device\": ");
     et_device_add(line, device);
-    if (offered) {
-        et_text_add(line, ", \"variants\": ");
-        et_offer_add(line, port);
-    }
+    et_text_add(line, ", \"variants\": ");
+    et_offer_add(line, port);
     et_text_add(line, "}");
 }
 
@@ -308,7 +305,7 @@ int et_worker(const struct et_port *port, const char *plugin, const struct et_op
     if (plugin && !device.probed)
         device.probed = device.exact = device.exact_subnormal = true;
     if (status == ET_OK)
-        add_hello(&line, port, plugin != NULL, &device);
+        add_hello(&line, port, &device);
     else
         add_trouble(&line, status == ET_LACKING ? ET_LACKING : ET_FAILED, error.text);
     bool fine = say(fd, &line) && status == ET_OK;

@@ -4,6 +4,7 @@
 usage: plugin.py ETALON LIBETALON CC [flag ...]
 """
 import json
+import os
 import re
 import subprocess
 import sys
@@ -137,6 +138,38 @@ class Wrong(Plugin):
         loud = self.edited('loud', ('    s->compute(&s->steps[i], out);\n',
                                     '    s->compute(&s->steps[i], out);\n    puts("{}"), fflush(stdout);\n'))
         self.assertEqual(0, self.judged(loud, *ANY)[0])
+
+
+class Remote(Plugin):
+    """tools/ports/remote.py, with an adb whose device is a folder of this machine."""
+
+    def judged_there(self, runner):
+        there, bin_ = self.folder / 'there', self.folder / 'bin'
+        there.mkdir(exist_ok=True)
+        bin_.mkdir(exist_ok=True)
+        adb = bin_ / 'adb'
+        adb.write_text('#!/bin/sh\ncase $1 in\nshell) shift 2; exec sh -c "$*" ;;\npush | pull) exec cp -r "$2" "$3" ;;\nesac\n')
+        adb.chmod(0o755)
+        results = self.folder / 'there.jsonl'
+        results.unlink(missing_ok=True)
+        command = f'exec {sys.executable} {ROOT}/tools/ports/remote.py adb {there} {ETALON} worker {runner}'
+        done = subprocess.run([ETALON, 'run', '--tier', 'smoke', '-o', results, '--port', f'exec:{command}'],
+                              cwd=self.folder, text=True, capture_output=True, timeout=300, stdin=subprocess.DEVNULL,
+                              env={**os.environ, 'PATH': f'{bin_}:{os.environ["PATH"]}'})
+        self.assertEqual([], list(there.iterdir()))
+        return done, [json.loads(line) for line in results.read_text().splitlines()[1:]] if results.exists() else []
+
+    def test_plugin_passes_the_smoke_tier_with_replay_held(self):
+        done, lines = self.judged_there(f'--port plugin:{self.plain}')
+        self.assertEqual((0, ''), (done.returncode, done.stderr), done.stdout)
+        self.assertEqual({'held'}, {line['checks']['replay']['outcome'] for line in lines if line['variant'] == 'serial'})
+
+    def test_opencl_passes_the_smoke_tier(self):
+        done, lines = self.judged_there('--port ocl --device 0:0')
+        if done.returncode == 3:
+            self.skipTest(done.stderr)
+        self.assertEqual(0, done.returncode, done.stdout + done.stderr)
+        self.assertIn('gqa_split', {(line['variant'] or '').split(':')[0] for line in lines})
 
 
 class Refused(Plugin):
