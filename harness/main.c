@@ -263,7 +263,7 @@ static bool parse_limits(const char *text, struct et_ceilings *limits)
 }
 
 /* Sets one option; false where the argument is not one it takes. */
-static bool set_option(int option, struct et_options *options, bool *list)
+static bool set_option(int option, struct et_options *options)
 {
     static const char *const tiers[] = {"smoke", "default", "full", NULL};
     static const char *const switches[] = {"off", "on", NULL};
@@ -373,8 +373,7 @@ static bool set_option(int option, struct et_options *options, bool *list)
         options->mutants = optarg;
         return *optarg;
     case OPT_LIST:
-        *list = true;
-        return true;
+        return options->list = true;
     case OPT_JSON:
         return options->json = true;
     case OPT_ABI:
@@ -460,10 +459,11 @@ static int refuse_option(const char *word)
                   row->has_arg == required_argument ? "lacks its argument" : "takes no argument");
 }
 
-/* Reads everything after the subcommand. Returns an exit status, or -1 to go on. */
-static int parse(int argc, char **argv, struct et_options *options, bool *list)
+/* Reads everything after the subcommand; bit i of *given: row i of options_table was. Returns an exit status,
+ * or -1 to go on. */
+static int parse(int argc, char **argv, struct et_options *options, uint64_t *given)
 {
-    *list = false;
+    *given = 0;
     opterr = 0;
     optind = 1;
     for (;;) {
@@ -477,7 +477,8 @@ static int parse(int argc, char **argv, struct et_options *options, bool *list)
         if (option == '?' || option == ':')
             return refuse_option(argv[optind - 1]);
         errno = 0;
-        if (set_option(option, options, list))
+        *given |= UINT64_C(1) << (row_of(option == 'x' ? OPT_MAX_FAIL : option) - options_table);
+        if (set_option(option, options))
             continue;
         if (optarg && !*optarg && errno != ENOMEM)
             return refuse("--%s takes no empty argument%s; see etalon --help", row_of(option)->name, "");
@@ -743,7 +744,7 @@ static int command_run(struct et_options *options)
 }
 
 /* What is dumped, and what is checked, are runs of the one variant of et_dump_port. */
-static int command_dump(const struct et_options *options)
+static int command_dump(struct et_options *options)
 {
     struct et_plan plan = {.runs = NULL};
     struct et_offer offer = {.at = NULL};
@@ -751,9 +752,6 @@ static int command_dump(const struct et_options *options)
     int code = ET_EXIT_PASS;
     if (!options->results)
         return refuse("dump needs the folder to write, -o DIR%s%s", "", "");
-    if (is_outside(options) || options->folder || options->failed || options->shards > 1 ||
-        options->variants.count)
-        return refuse("dump takes no --port, --variant, --failed, --shard%s%s", "", "");
     enum et_status status = et_dump_port(&offer, &error);
     if (status == ET_OK)
         status = et_plan_make(options, &offer.port, &plan, &error);
@@ -831,10 +829,6 @@ static int command_check(struct et_options *options)
     int code = ET_EXIT_USAGE;
     if (given.count == 0)
         return refuse("check needs the folder that dump wrote%s%s", "", "");
-    if (is_outside(options) || options->folder || options->failed || options->shards > 1 ||
-        options->variants.count || options->repeat || options->has_seed || options->keep)
-        return refuse("check takes no --port, --variant, --failed, --shard, --repeat, --seed, --keep%s%s", "",
-                      "");
     options->dumped = given.at[0];
     options->targets = (struct et_strings){.at = given.at + 1, .count = given.count - 1};
     enum et_status status = et_dump_read(options->dumped, &dump, &error);
@@ -890,13 +884,9 @@ static enum et_status read_mutants(const struct et_options *options, const struc
 /* The arguments name mutants; the runs are those of the cases called teeth, or what --filter says. */
 static int command_mutate(struct et_options *options)
 {
-    if (options->shards > 1)
-        return refuse("mutate takes no --shard: a part of the runs does not see every bug%s%s", "", "");
     if (is_outside(options))
         return refuse("mutate takes no --port %s: its bugs are planted in etalon's own kernels%s",
                       options->command ? "exec:CMD" : "plugin:FILE.so", "");
-    if (options->junit || options->failed || options->max_fail || options->slowest || options->keep)
-        return refuse("mutate takes no --junit, --failed, --max-fail, --slowest, --keep%s%s", "", "");
     const struct et_strings names = options->targets;
     struct et_plan plan;
     struct et_error error;
@@ -1027,7 +1017,7 @@ static const struct et_operator *one_operator(const struct et_options *options)
     return op;
 }
 
-static int command_describe(const struct et_options *options)
+static int command_describe(struct et_options *options)
 {
     struct et_text text = {0};
     struct et_error error;
@@ -1057,13 +1047,13 @@ static int command_describe(const struct et_options *options)
 }
 
 /* The runner: started by run and list devices, on the protocol of runner.h. */
-static int command_worker(const struct et_options *options, bool list)
+static int command_worker(struct et_options *options)
 {
     if (options->command)
         return refuse("worker takes no --port exec:CMD: CMD is the worker itself%s%s", "", "");
-    if (list && options->plugin)
+    if (options->list && options->plugin)
         return refuse("worker takes no --list of --port plugin:FILE.so, which is one device%s%s", "", "");
-    if (list)
+    if (options->list)
         return et_worker_list(&et_ocl);
     if (options->devices.count != 1 && !options->plugin)
         return refuse("worker needs one --device P:D%s%s", "", "");
@@ -1072,6 +1062,57 @@ static int command_worker(const struct et_options *options, bool list)
                                  .guards = options->guards,
                                  .limits = options->limits};
     return et_worker(options->plugin ? NULL : &et_ocl, options->plugin, &open);
+}
+
+/* ---- The commands ---- */
+
+/* Which of its rows each takes; an option that would do nothing is refused. */
+static const struct command {
+    const char *name;
+    int (*act)(struct et_options *options);
+    bool judges; /* until it has something to keep, a signal ends it at once */
+    int takes[32];
+} commands[] = {
+    {"run", command_run, true, {'t',         'k',        OPT_EXCLUDE,  OPT_OPERATOR, OPT_VARIANT, OPT_SHARD,
+                                OPT_DRY_RUN, OPT_DEVICE, OPT_PORT,     OPT_GUARDS,   OPT_LIMIT,   'j',
+                                OPT_TIMEOUT, OPT_REPEAT, OPT_SEED,     OPT_STRICT,   OPT_KNOWN,   'o',
+                                OPT_JUNIT,   OPT_FAILED, OPT_MAX_FAIL, OPT_SLOWEST,  OPT_KEEP,    OPT_MEMORY,
+                                'v',         'q',        OPT_COLOR,    OPT_CASES}},
+    {"dump",
+     command_dump,
+     true,
+     {'t', 'k', OPT_EXCLUDE, OPT_OPERATOR, OPT_DRY_RUN, 'j', OPT_SEED, 'o', 'v', 'q', OPT_COLOR, OPT_CASES}},
+    {"check",
+     command_check,
+     true,
+     {'k', OPT_EXCLUDE, OPT_OPERATOR, OPT_DRY_RUN, 'j', OPT_STRICT, OPT_KNOWN, 'o', OPT_JUNIT, OPT_MAX_FAIL,
+      OPT_SLOWEST, OPT_MEMORY, 'v', 'q', OPT_COLOR, OPT_CASES, OPT_OUTPUTS}},
+    {"mutate", command_mutate, true, {'t',         'k',         OPT_EXCLUDE, OPT_OPERATOR, OPT_VARIANT,
+                                      OPT_DRY_RUN, OPT_DEVICE,  OPT_PORT,    OPT_GUARDS,   OPT_LIMIT,
+                                      'j',         OPT_TIMEOUT, OPT_REPEAT,  OPT_SEED,     'o',
+                                      OPT_MEMORY,  'v',         'q',         OPT_COLOR,    OPT_CASES,
+                                      OPT_MUTANTS}},
+    {"list", command_list, false, {OPT_PORT, OPT_TIMEOUT, 'v', OPT_CASES}},
+    {"describe", command_describe, false, {OPT_JSON, OPT_ABI, OPT_SCHEMA, OPT_SKELETON}},
+    {"worker", command_worker, false, {OPT_PORT, OPT_DEVICE, OPT_GUARDS, OPT_LIMIT, OPT_LIST}},
+};
+
+static bool takes(const struct command *command, int option)
+{
+    const int *each = command->takes;
+    while (*each && *each != option)
+        each++;
+    return *each != 0;
+}
+
+static int act(const struct command *command, struct et_options *options, uint64_t given)
+{
+    for (int i = 0; options_table[i].name; i++)
+        if (given >> i & 1 && !takes(command, options_table[i].val))
+            return refuse("%s takes no --%s; see etalon --help", command->name, options_table[i].name);
+    if (command->judges)
+        on_signals(leave);
+    return command->act(options);
 }
 
 /* Else the first files and pipes that are opened would stand in for them. */
@@ -1108,36 +1149,22 @@ static int execute(int argc, char **argv)
     find_data(program, &data);
     struct et_options options = defaults(&data);
     options.program = program;
-    bool list = false;
-    int code = argc > 1 ? parse(argc - 1, argv + 1, &options, &list) : -1;
+    uint64_t given = 0;
+    int code = argc > 1 ? parse(argc - 1, argv + 1, &options, &given) : -1;
     if (code >= 0) {
         free_options(&options);
         return code;
     }
-    if (!strcmp(command, "run")) {
-        on_signals(leave);
-        code = command_run(&options);
-    } else if (!strcmp(command, "dump")) {
-        on_signals(leave);
-        code = command_dump(&options);
-    } else if (!strcmp(command, "check")) {
-        on_signals(leave);
-        code = command_check(&options);
-    } else if (!strcmp(command, "mutate")) {
-        on_signals(leave);
-        code = command_mutate(&options);
-    } else if (!strcmp(command, "list")) {
-        code = command_list(&options);
-    } else if (!strcmp(command, "describe")) {
-        code = command_describe(&options);
-    } else if (!strcmp(command, "worker")) {
-        code = command_worker(&options, list);
-    } else if (argc > 1) {
-        code = refuse("\"%s\" is no command%s; see etalon --help", command, "");
-    } else {
+    code = ET_EXIT_USAGE;
+    const struct command *row = commands, *end = commands + sizeof commands / sizeof *commands;
+    while (row < end && strcmp(row->name, command) != 0)
+        row++;
+    if (row < end)
+        code = act(row, &options, given);
+    else if (argc > 1)
+        refuse("\"%s\" is no command%s; see etalon --help", command, "");
+    else
         fputs(usage, stderr);
-        code = ET_EXIT_USAGE;
-    }
     free_options(&options);
     return code;
 }

@@ -44,6 +44,7 @@ struct et_options {
     const char *mutants;    /* the built-in mutant folder, or another that stands for it */
     bool json, abi, schema; /* forms of describe */
     const char *skeleton;   /* the folder to write; or NULL */
+    bool list;              /* worker: say which devices there are, and end */
     const char *program;    /* this executable, for starting runners */
 };
 

@@ -2,6 +2,7 @@
 """Options of etalon run: reports, shards, early ends, folders kept. Usage, skipping and exit status: as of cli.py."""
 import json
 import os
+import pathlib
 import re
 import resource
 import shutil
@@ -301,11 +302,24 @@ class WrongUsage(unittest.TestCase):
             self.assertEqual(f'etalon: --{option} takes no empty argument; see etalon --help\n',
                              etalon('run', f'-{letter}', '').err)
 
-    def test_is_any_of_these_with_mutate(self):
-        for args in (['--junit', 'x'], ['--failed', 'x'], ['-x'], ['--slowest', '1'], ['--keep', 'x']):
-            ran = etalon('mutate', *args)
-            self.assertEqual((2, 'etalon: mutate takes no --junit, --failed, --max-fail, --slowest, --keep\n'),
-                             (ran.code, ran.err))
+    def test_is_one_that_would_do_nothing(self):
+        for command, args in (
+                ('mutate', ['--junit=x', '--failed=x', '-x', '--slowest=1', '--keep=x', '--shard=1/2', '--strict',
+                            '--known=x', '--outputs=x']),
+                ('dump', ['--junit=x', '--failed=x', '-x', '--slowest=1', '--keep=x', '--shard=1/2', '--strict',
+                          '--known=x', '--limit=alloc=1G', '--guards=off', '--device=*', '--variant=gqa', '--repeat=2',
+                          '--timeout=1', '--memory=1G', '--port=ocl', '--outputs=x', '--mutants=x']),
+                ('check', ['--failed=x', '--keep=x', '--shard=1/2', '--limit=alloc=1G', '--guards=off', '--device=*',
+                           '--variant=gqa', '--repeat=2', '--seed=1', '--timeout=1', '--port=ocl:x', '--tier=full']),
+                ('run', ['--outputs=x', '--mutants=x', '--json', '--abi', '--schema', '--skeleton=x', '--list']),
+                ('list', ['--seed=1', '--junit=x', '--limit=alloc=1G', '--device=*', '--results=x']),
+                ('describe', ['--port=exec:true', '--port=plugin:x.so', '--tier=smoke', '--verbose', '--cases=x']),
+                ('worker', ['--seed=1', '--cases=x', '--results=x'])):
+            for arg in args:
+                name = '--max-fail' if arg == '-x' else arg.partition('=')[0]
+                ran = etalon(command, arg)
+                self.assertEqual((2, '', f'etalon: {command} takes no {name}; see etalon --help\n'),
+                                 (ran.code, ran.out, ran.err))
 
 
 class AFolderOfCases(unittest.TestCase):
@@ -343,7 +357,9 @@ class OneFileForTwoThings(unittest.TestCase):
             self.assert_refused(f'{output} {link}', f'the case file {path}', path, output, link)
             self.assert_refused(f'{output} {path}', f'the case file {path}', path.parent, output, path)
             self.assert_refused(f'{output} {failed}', f'--failed {failed}', faulty_file('wrong'), '--failed', failed, output, failed)
-        self.assert_refused(f'--results {known}', f'--known {known}', '-o', known, '--known', known, command='mutate')
+        cases = shutil.copytree(pathlib.Path(__file__).resolve().parent.parent / 'cases', folder / 'cases')
+        teeth = cases / 'gqa_av/teeth.json'
+        self.assert_refused(f'--results {teeth}', f'the case file {teeth}', '--cases', cases, '-o', teeth, command='mutate')
         self.assertEqual(before, [file.read_bytes() for file in (known, failed, path)])
 
     def test_is_refused_before_it_is_there(self):
