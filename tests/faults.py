@@ -3,7 +3,8 @@
 
 ETALON_FAULTY is etalon with tests/faulty.c linked in: the n-th allocation or OpenCL call of the judge, of the worker
 that lists devices, or of the one that computes, fails (once), or the process ends there. For each operator one small
-case, of which three runs are judged; n is every STRIDE-th from the first until nothing happens any more.
+case, of which three runs are judged; n is every STRIDE-th from the first until nothing happens any more. So with a
+worker as a program of others, with a dump of the case, and where that is checked.
 Exit status: 0, 1, or 77 where there is no PoCL device.
 """
 import contextlib
@@ -19,6 +20,8 @@ import tempfile
 import time
 import unittest
 from pathlib import Path
+
+import dump as files
 
 ROOT = Path(__file__).resolve().parent.parent
 FAULTY = str(Path(sys.argv[1]).resolve())
@@ -62,12 +65,13 @@ def small_case(op):
 
 
 class Ran:
-    def __init__(self, path, ids, fault):
+    def __init__(self, path, ids, fault, command=('run',), output=None):
+        """output: the -o of a command that makes no results."""
         log, results = WORK / 'log', WORK / 'results.jsonl'
         log.unlink(missing_ok=True)
         results.unlink(missing_ok=True)
-        done = etalon('run', path, '-o', results, *sum((['-k', id] for id in ids), []), ETALON_FAULT=fault,
-                      ETALON_FAULT_LOG=str(log))
+        done = etalon(*command, path, '-o', output or results, *sum((['-k', id] for id in ids), []),
+                      ETALON_FAULT=fault, ETALON_FAULT_LOG=str(log))
         self.fault, self.code, self.text = fault, done.returncode, done.stdout + done.stderr
         self.struck = log.read_text() if log.exists() else None
         lines = [json.loads(line) for line in results.read_text().splitlines()] if results.exists() else []
@@ -88,11 +92,11 @@ class AFault(unittest.TestCase):
         else:
             self.assertRegex(ran.text, said, ran)
 
-    def each(self, what, said):
+    def each(self, what, said, *command):
         for op, (path, ids) in CASES.items():
             n = 0
             for n in range(1, 100_000, STRIDE):
-                ran = Ran(path, ids, f'{what}:{n}:fail')
+                ran = Ran(path, ids, f'{what}:{n}:fail', ('run', *command))
                 if not ran.struck:
                     break
                 with self.subTest(f'{op} {what} {n}'):
@@ -114,6 +118,9 @@ class AFault(unittest.TestCase):
     def test_of_an_allocation_of_the_judge_is_told(self):
         self.each('judge:alloc', lambda call: self.MEMORY)
 
+    def test_of_an_allocation_of_the_judge_beside_a_program_of_others_is_told(self):
+        self.each('judge:alloc', lambda call: self.MEMORY, '--port', f'exec:exec {FAULTY} worker --port ocl --device 0:0')
+
     def test_of_an_allocation_of_the_lister_is_told(self):
         self.each('list:alloc', lambda call: self.MEMORY + '|no device')
 
@@ -125,6 +132,47 @@ class AFault(unittest.TestCase):
 
     def test_of_a_call_of_a_worker_is_told(self):
         self.each('worker:cl', lambda call: rf'{call}: CL_OUT_OF_RESOURCES \(-5\)')
+
+
+def contents(folder):
+    return {path.relative_to(folder): path.read_bytes() for path in folder.glob('**/*') if path.is_file()}
+
+
+class AFaultWithFiles(unittest.TestCase):
+    """A dump of the whole case, whose outputs are then the oracle's, rounded once."""
+
+    def each(self, op, what, path, command, output, result):
+        """result(ran): what came of it; where it is not what comes of it else, a sentence says why."""
+        unhurt = result(Ran(path, [], 'none', command, output))
+        for n in range(1, 100_000, STRIDE):
+            if output:
+                shutil.rmtree(output, ignore_errors=True)
+            ran = Ran(path, [], f'judge:alloc:{n}:fail', command, output)
+            with self.subTest(f'{op} {what} {n}'):
+                self.assertNotRegex(ran.text, SANITIZER, ran)
+                self.assertIn(ran.code, (0, 1, 2), ran)
+                if result(ran) != unhurt:
+                    self.assertRegex(ran.text, AFault.MEMORY, ran)
+                    self.assertNotEqual(0, ran.code, ran)
+            if not ran.struck:
+                break
+        self.assertGreater(n, 1, 'nothing was struck')
+        self.assertEqual(unhurt, result(ran), ran)
+        print(f'{op}: {what}: {n - 1 if STRIDE == 1 else f"up to {n - 1}"}', flush=True)
+
+    def test_of_an_allocation_is_told(self):
+        for op, (path, _) in CASES.items():
+            folder, again = WORK / f'{op}-dump', WORK / f'{op}-again'
+            self.assertEqual(0, etalon('dump', path, '-o', folder).returncode)
+            self.each(op, 'dump', path, ['dump'], again, lambda ran: [ran.code, contents(again)])
+            for oracle in folder.glob('*/*.oracle.npy'):
+                step, name = oracle.name.split('.')[:2]
+                dtype = json.loads((oracle.parent / 'job.json').read_text())['steps'][int(step)]['tensors'][name]['dtype']
+                shape, values = files.load(oracle)
+                descr, kind = {'f32': ('<f4', 'f'), 'f16': ('<f2', 'e'), 'bf16': ('<u2', 'bf16')}[dtype]
+                oracle.with_name(f'{step}.{name}.npy').write_bytes(files.npy(descr, shape, files.packed(kind, values)))
+            self.each(op, 'check', path, ['check', folder], None, lambda ran: [ran.code, ran.verdicts])
+            self.assertIn('PASS', Ran(path, [], 'none', ['check', folder]).verdicts)
 
 
 class AWorkerThatIsKilled(unittest.TestCase):
