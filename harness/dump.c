@@ -284,6 +284,30 @@ static enum et_status read_tier(const struct et_json *json, const cJSON *node, e
     return et_tier_named(name, tier) ? ET_OK : et_json_fail(json, node, error, "there is no tier %s", name);
 }
 
+static int by_id(const void *a, const void *b)
+{
+    const struct et_dumped *const *x = a, *const *y = b;
+    return strcmp((*x)->id, (*y)->id);
+}
+
+/* No two runs are one. */
+static enum et_status check_ids(const struct et_json *json, const cJSON *runs, const struct et_dump *dump,
+                                struct et_error *error)
+{
+    const struct et_dumped **sorted = et_alloc((size_t)dump->count, sizeof *sorted, error);
+    if (!sorted)
+        return ET_FAILED;
+    for (int i = 0; i < dump->count; i++)
+        sorted[i] = &dump->at[i];
+    qsort(sorted, (size_t)dump->count, sizeof *sorted, by_id);
+    enum et_status status = ET_OK;
+    for (int i = 1; status == ET_OK && i < dump->count; i++)
+        if (by_id(&sorted[i - 1], &sorted[i]) == 0)
+            status = et_json_fail(json, runs, error, "the run %s is there twice", sorted[i]->id);
+    et_free(sorted);
+    return status;
+}
+
 static enum et_status read_manifest(const struct et_json *json, struct et_dump *dump, struct et_error *error)
 {
     static const char *const keys[] = {"format", "etalon", "tier", "seed", "runs", NULL};
@@ -314,7 +338,7 @@ static enum et_status read_manifest(const struct et_json *json, struct et_dump *
         return ET_FAILED;
     for (const cJSON *run = runs->child; run && status == ET_OK; run = run->next)
         status = read_run(json, run, &dump->at[dump->count++], error);
-    return status;
+    return status == ET_OK ? check_ids(json, runs, dump, error) : status;
 }
 
 enum et_status et_dump_read(const char *folder, struct et_dump *dump, struct et_error *error)
@@ -322,7 +346,9 @@ enum et_status et_dump_read(const char *folder, struct et_dump *dump, struct et_
     struct et_json json = {0};
     *dump = (struct et_dump){.count = 0};
     char *path = et_print(error, "%s/manifest.json", folder);
-    enum et_status status = path ? et_json_read(path, &json, error) : ET_FAILED;
+    enum et_status status = path ? et_check_file(path, error) : ET_FAILED;
+    if (status == ET_OK)
+        status = et_json_read(path, &json, error);
     if (status == ET_OK)
         status = read_manifest(&json, dump, error);
     if (status != ET_OK)
@@ -400,8 +426,10 @@ static enum et_status read_npy(const char *path, const char *name, const struct 
     enum { HEADERS = 1 << 17 };
     struct et_text file = {0};
     struct et_npy npy;
-    enum et_status status =
-        et_text_file(&file, path, (size_t)et_tensor_count(tensor) * sizeof(double) + HEADERS, error);
+    const size_t most = (size_t)et_tensor_count(tensor) * sizeof(double) + HEADERS;
+    enum et_status status = et_check_file(path, error);
+    if (status == ET_OK)
+        status = et_text_file(&file, path, most, error);
     if (status == ET_OK)
         status = et_npy_read(path, file.data ? file.data : "", file.length, &npy, error);
     if (status == ET_OK && !same_shape(npy.rank, npy.size, tensor))

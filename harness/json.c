@@ -33,13 +33,13 @@ struct scan {
 
 static enum et_status scan_value(struct scan *s, size_t parent, const struct et_json_place *key);
 
-void et_hide_controls(char *text)
+void et_hide_controls(char *text, const char *but)
 {
     unsigned char *to = (unsigned char *)text;
     for (const unsigned char *c = to; *c; c++) {
         const bool c1 = c[0] == 0xc2 && c[1] >= 0x80 && c[1] < 0xa0;
         c += c1;
-        *to++ = c1 || *c < ' ' || *c == 0x7f ? '?' : *c;
+        *to++ = c1 || *c == 0x7f || (*c < ' ' && !strchr(but, *c)) ? '?' : *c;
     }
     *to = '\0';
 }
@@ -49,7 +49,7 @@ static enum et_status place_fail(const char *file, int line, int column, struct 
 {
     struct et_error sentence;
     vsnprintf(sentence.text, sizeof sentence.text, format, args);
-    et_hide_controls(sentence.text);
+    et_hide_controls(sentence.text, "");
     if (line == 0)
         return et_fail(error, ET_INVALID, "%s: %s", file, sentence.text);
     return et_fail(error, ET_INVALID, "%s:%d:%d: %s", file, line, column, sentence.text);

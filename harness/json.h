@@ -76,10 +76,9 @@ struct et_nearest {
 };
 void et_nearest_try(struct et_nearest *nearest, const char *candidate);
 
-/* Names and values of a file go into sentences, which are one line and steer no terminal: C0, DEL and C1
- * become
- * '?'. */
-void et_hide_controls(char *text);
+/* Names and values of others go into sentences, which are one line and steer no terminal: C0, DEL and C1
+ * become '?', except the characters of `but`. */
+void et_hide_controls(char *text, const char *but);
 
 /* Bytes of the UTF-8 sequence that s, of n > 0 bytes, begins with; 0: it begins with none. */
 size_t et_utf8_sequence(const unsigned char *s, size_t n);

@@ -97,7 +97,7 @@ void et_complain(const char *format, ...)
     va_start(args, format);
     vsnprintf(line, sizeof line, format, args);
     va_end(args);
-    et_hide_controls(line);
+    et_hide_controls(line, "");
     fprintf(stderr, "etalon: %s\n", line);
 }
 

@@ -312,6 +312,10 @@ static enum et_status read_claim(const struct et_json *json, const cJSON *node,
         status = read_knobs(json, given, runner->variant, claim->knob, error);
     if (status == ET_OK && ran)
         status = read_text(json, ran, "variant", claim->variant, sizeof claim->variant, false, error);
+    if (status == ET_OK && runner->offer && claim->variant[0] &&
+        strcmp(claim->variant, runner->variant->name) &&
+        (!runner->offer->at || !et_variant_named(&runner->offer->port, runner->variant->op, claim->variant)))
+        status = et_json_fail(json, ran, error, "\"%s\" is no variant of this port", claim->variant);
     claim->scratch_bytes = (size_t)scratch;
     return status;
 }
@@ -416,6 +420,7 @@ static enum et_status read_trouble(const struct et_json *json, struct et_reply *
     if (status == ET_OK)
         status = read_text(json, et_json_get(json->root, "error"), "error", reply->error, sizeof reply->error,
                            true, error);
+    et_hide_controls(reply->error, "\n\t"); /* a compiler's log has lines */
     return status;
 }
 

@@ -134,6 +134,13 @@ static int add_stream(struct et_text *text, FILE *file, size_t most)
     return ferror(file) ? errno : 0;
 }
 
+enum et_status et_check_file(const char *path, struct et_error *error)
+{
+    struct stat st;
+    return stat(path, &st) != 0 || S_ISREG(st.st_mode) ? ET_OK
+                                                       : et_fail(error, ET_INVALID, "%s is not a file", path);
+}
+
 enum et_status et_text_file(struct et_text *text, const char *path, size_t most, struct et_error *error)
 {
     const size_t before = text->length;

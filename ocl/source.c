@@ -19,7 +19,9 @@ static enum et_status read_file(const char *folder, const char *name, struct et_
     char *path = et_print(error, "%s/%s", folder, name);
     if (!path)
         return ET_FAILED;
-    const enum et_status status = et_text_file(text, path, FILE_BYTES, error);
+    enum et_status status = et_check_file(path, error);
+    if (status == ET_OK)
+        status = et_text_file(text, path, FILE_BYTES, error);
     et_free(path);
     *found = status != ET_LACKING;
     return *found ? status : ET_OK;
@@ -117,7 +119,9 @@ enum et_status et_source(const struct et_places *places, const char *name, struc
         const enum et_status read = read_file(places->folder, name, &own, &found, error);
         et_text_free(&own);
         if (read != ET_OK || !found)
-            return read != ET_OK ? read : et_fail(error, ET_LACKING, "the folder of --port has no %s", name);
+            return read != ET_OK
+                       ? read
+                       : et_fail(error, ET_LACKING, "not provided: the folder of --port has no %s", name);
     }
     first(&expansion, name);
     enum et_status status = expand(&expansion, name, &found, error);

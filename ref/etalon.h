@@ -32,7 +32,7 @@ enum et_limits {
 };
 
 /* The largest whole number of a param: 2^53 - 1, exact in JSON. */
-#define ET_WHOLE_MOST 0x1.fffffffffffffp52
+#define ET_WHOLE_MOST 9007199254740991.0
 
 enum et_status {
     ET_OK,

@@ -73,13 +73,13 @@ static inline float et_normal(const struct et_stream *s, uint64_t index)
     for (int i = 0; i < 6; i++)
         sum += (int32_t)(words[i] & 0xffff) + (int32_t)(words[i] >> 16);
     /* sum / 65536 - 6 + 6/65536: each half's mean is 32767.5 */
-    return (float)(sum - 6 * 65535) * 0x1p-16f;
+    return (float)(sum - 6 * 65535) / 65536;
 }
 
 /* Uniform on the multiples of 2^-23 in [-1, 1). */
 static inline float et_uniform(const struct et_stream *s, uint64_t index)
 {
-    return (float)((int32_t)(et_word(s, index, 0) >> 8) - (1 << 23)) * 0x1p-23f;
+    return (float)((int32_t)(et_word(s, index, 0) >> 8) - (1 << 23)) / 8388608;
 }
 
 /* The same for n elements from `index` on. */

@@ -967,7 +967,15 @@ class ACaseIsNeverLeftOutSilently(unittest.TestCase):
         (folder / 'gqa_av.cl').rename(folder / 'gqa-av.cl')
         ran = judged('gqa_av/llm/smoke', '--port', f'ocl:{folder}')
         self.assertEqual(3, ran.code)
-        self.assertEqual([('SKIP', 'the folder of --port has no gqa_av.cl')] * 2,
+        self.assertEqual([('SKIP', 'not provided: the folder of --port has no gqa_av.cl')] * 2,
+                         [(x['verdict'], x['reason']) for x in ran.lines[1:]])
+
+    def test_where_a_kernel_folder_has_a_pipe_for_its_file(self):
+        folder = kernel_folder()
+        (folder / 'gqa_av.cl').unlink()
+        os.mkfifo(folder / 'gqa_av.cl')
+        ran = judged('gqa_av/llm/smoke', '--port', f'ocl:{folder}')
+        self.assertEqual([('ERROR', f'{folder}/gqa_av.cl is not a file')] * 2,
                          [(x['verdict'], x['reason']) for x in ran.lines[1:]])
 
 

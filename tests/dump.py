@@ -306,6 +306,7 @@ class AManifest(Dump):
                 (lambda m: m['runs'][0].update(folder='../0'), 'folder is "../0", not a whole number'),
                 (lambda m: m['runs'][0].update(folder=-1), 'folder is -1'),
                 (lambda m: m.update(runs=[]), 'a manifest has 1 to'),
+                (lambda m: m['runs'].append(m['runs'][PLAIN]), 'outputs is there twice'),
                 (lambda m: m.update(format=2), 'format is 2'),
                 (lambda m: m.update(tier='all'), 'there is no tier all'),
                 (lambda m: m.update(seed=1.5), 'seed is 1.5'),

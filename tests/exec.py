@@ -267,6 +267,16 @@ port.answer = other''', 64)
         check = self.claimed('mine')['checks']['replay']
         self.assertEqual(('skipped', 'gqa_av has no replay of order mine'), (check['outcome'], check['text']))
 
+    def test_that_another_ran_are_an_error_where_there_is_no_such(self):
+        _, _, lines = self.verdicts('''
+def other(request):
+    reply = answer(request)
+    reply['claims'][0]['variant'] = 'zz'
+    return reply
+port.answer = other''', 64)
+        self.assertEqual('ERROR', lines['c64']['verdict'])
+        self.assertIn('"zz" is no variant of this port', lines['c64']['reason'])
+
     def test_are_what_the_results_have(self):
         line = self.claimed('none')
         self.assertEqual((1, 'f32', 'none'), tuple(line['claim'][key] for key in ('depth_sum', 'sum', 'order')))

@@ -63,9 +63,13 @@ class Installed(unittest.TestCase):
         self.assertEqual('2 16\n', run(program).stdout)
 
     def test_has_headers_that_are_c_and_cxx_alone(self):
-        compilers = [[*CC, '-std=c11', '-x', 'c'], *([['g++', '-std=c++17', '-x', 'c++']] if shutil.which('g++') else [])]
+        compilers = [[*CC, '-std=c11', '-x', 'c']]
+        if shutil.which('g++'):
+            compilers += [['g++', f'-std={standard}', '-x', 'c++'] for standard in ('c++11', 'c++17', 'c++20')]
         for compiler in compilers:
             for name in HEADERS:
+                if name == 'fmath.h' and '-std=c++11' in compiler:
+                    continue  # its constants are hexadecimal, as in C and OpenCL C
                 # Included, as a user has it: of a file itself clang counts functions that are not called.
                 source = Path(self.scratch.name) / 'alone'
                 source.write_text(f'#include <etalon/{name}>\n')

@@ -98,7 +98,7 @@ START_TEST(what_a_folder_does_not_provide_does_not_pass_for_it)
     struct et_error error = {""};
     ck_assert_int_eq(et_source(&(const struct et_places){.folder = "/nowhere"}, "gqa_av.cl", &text, &error),
                      ET_LACKING);
-    ck_assert_str_eq(error.text, "the folder of --port has no gqa_av.cl");
+    ck_assert_str_eq(error.text, "not provided: the folder of --port has no gqa_av.cl");
     et_text_free(&text);
 }
 END_TEST
