@@ -19,7 +19,7 @@
 #define ET_VERSION "unknown"
 #endif
 
-enum { FORMAT = 1, RUNS_MOST = 1000000 };
+enum { FORMAT = 1, RUNS_MOST = 1000000, MANIFEST_BYTES = 1 << 26 };
 
 enum et_status et_dump_port(struct et_offer *offer, struct et_error *error)
 {
@@ -233,8 +233,7 @@ static enum et_status read_step(const struct et_json *json, const cJSON *node, s
                                 int i, struct et_error *error)
 {
     static const char *const keys[] = {"inputs", "claim", NULL};
-    static const struct et_field none[] = {{.name = NULL}};
-    const struct et_variant variant = {.name = "outputs", .knobs = none};
+    const struct et_variant variant = {.name = "outputs", .knobs = et_no_knobs};
     const char *digest = NULL;
     enum et_status status = et_json_exact(json, node, "a step", keys, error);
     if (status == ET_OK)
@@ -346,9 +345,11 @@ enum et_status et_dump_read(const char *folder, struct et_dump *dump, struct et_
     struct et_json json = {0};
     *dump = (struct et_dump){.count = 0};
     char *path = et_print(error, "%s/manifest.json", folder);
-    enum et_status status = path ? et_check_file(path, error) : ET_FAILED;
+    struct et_text text = {0};
+    enum et_status status = path ? et_text_regular(&text, path, MANIFEST_BYTES, error) : ET_FAILED;
     if (status == ET_OK)
-        status = et_json_read(path, &json, error);
+        status = et_json_parse(path, text.data ? text.data : "", text.length, &json, error);
+    et_text_free(&text);
     if (status == ET_OK)
         status = read_manifest(&json, dump, error);
     if (status != ET_OK)
@@ -427,9 +428,7 @@ static enum et_status read_npy(const char *path, const char *name, const struct 
     struct et_text file = {0};
     struct et_npy npy;
     const size_t most = (size_t)et_tensor_count(tensor) * sizeof(double) + HEADERS;
-    enum et_status status = et_check_file(path, error);
-    if (status == ET_OK)
-        status = et_text_file(&file, path, most, error);
+    enum et_status status = et_text_regular(&file, path, most, error);
     if (status == ET_OK)
         status = et_npy_read(path, file.data ? file.data : "", file.length, &npy, error);
     if (status == ET_OK && !same_shape(npy.rank, npy.size, tensor))

@@ -3,10 +3,12 @@
 #include "memory.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 static void out_of_memory(struct et_error *error, size_t count, size_t size)
 {
@@ -134,17 +136,11 @@ static int add_stream(struct et_text *text, FILE *file, size_t most)
     return ferror(file) ? errno : 0;
 }
 
-enum et_status et_check_file(const char *path, struct et_error *error)
-{
-    struct stat st;
-    return stat(path, &st) != 0 || S_ISREG(st.st_mode) ? ET_OK
-                                                       : et_fail(error, ET_INVALID, "%s is not a file", path);
-}
-
-enum et_status et_text_file(struct et_text *text, const char *path, size_t most, struct et_error *error)
+/* With what is open under that path, or is not and errno says why. */
+static enum et_status add_file(struct et_text *text, FILE *file, const char *path, size_t most,
+                               struct et_error *error)
 {
     const size_t before = text->length;
-    FILE *file = fopen(path, "rb");
     if (!file)
         return et_fail(error, errno == ENOENT ? ET_LACKING : ET_INVALID, "%s: cannot be read: %s", path,
                        strerror(errno));
@@ -162,4 +158,23 @@ enum et_status et_text_file(struct et_text *text, const char *path, size_t most,
     if (text->length - before > most)
         return et_fail(error, ET_INVALID, "%s: more than %zu bytes", path, most);
     return ET_OK;
+}
+
+enum et_status et_text_file(struct et_text *text, const char *path, size_t most, struct et_error *error)
+{
+    return add_file(text, fopen(path, "rb"), path, most, error);
+}
+
+enum et_status et_text_regular(struct et_text *text, const char *path, size_t most, struct et_error *error)
+{
+    const int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    struct stat st;
+    if (fd >= 0 && fstat(fd, &st) == 0 && !S_ISREG(st.st_mode)) {
+        close(fd);
+        return et_fail(error, ET_INVALID, "%s is not a file", path);
+    }
+    FILE *file = fd >= 0 ? fdopen(fd, "rb") : NULL;
+    if (fd >= 0 && !file)
+        close(fd);
+    return add_file(text, file, path, most, error);
 }

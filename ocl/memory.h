@@ -30,12 +30,13 @@ struct et_text {
 void et_text_add(struct et_text *text, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void et_text_bytes(struct et_text *text, const char *bytes, size_t n);
 void et_text_free(struct et_text *text);
-/* ET_INVALID, in a sentence that begins with the path, where something other than a file is there. */
-enum et_status et_check_file(const char *path, struct et_error *error);
 /*
  * Adds all that a file holds, at most `most` bytes. ET_LACKING: there is no such file. ET_INVALID: it cannot
- * be read, or holds more; what was added stays. Errors begin with the path.
+ * be read, or holds more; what was added stays. Errors begin with the path. A pipe is waited for: it is what
+ * a user named.
  */
 enum et_status et_text_file(struct et_text *text, const char *path, size_t most, struct et_error *error);
+/* The same of a file in a folder that others made. ET_INVALID where something other than a file is there. */
+enum et_status et_text_regular(struct et_text *text, const char *path, size_t most, struct et_error *error);
 
 #endif

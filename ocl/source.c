@@ -19,9 +19,7 @@ static enum et_status read_file(const char *folder, const char *name, struct et_
     char *path = et_print(error, "%s/%s", folder, name);
     if (!path)
         return ET_FAILED;
-    enum et_status status = et_check_file(path, error);
-    if (status == ET_OK)
-        status = et_text_file(text, path, FILE_BYTES, error);
+    const enum et_status status = et_text_regular(text, path, FILE_BYTES, error);
     et_free(path);
     *found = status != ET_LACKING;
     return *found ? status : ET_OK;

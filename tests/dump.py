@@ -271,6 +271,15 @@ class Outputs(Dump):
             with self.subTest(why):
                 self.assertIn(why, self.error_of(PLAIN, '0.outputs.safetensors', data))
 
+    def test_that_are_a_pipe_are_an_error_as_is_such_a_manifest(self):
+        self.dumped()
+        self.fill()
+        for name, code in (f'{PLAIN}/0.out.npy', 1), ('manifest.json', 2):
+            (self.dump / name).unlink()
+            os.mkfifo(self.dump / name)
+            told = self.check(code=code)
+            self.assertIn(f'{name} is not a file', told if code == 2 else told['plain/normal']['reason'])
+
     def test_that_are_missing_are_an_error(self):
         self.dumped()
         self.fill()

@@ -164,6 +164,11 @@ class Remote(Plugin):
         self.assertEqual((0, ''), (done.returncode, done.stderr), done.stdout)
         self.assertEqual({'held'}, {line['checks']['replay']['outcome'] for line in lines if line['variant'] == 'serial'})
 
+    def test_runner_that_is_not_there_ends_the_command_at_once(self):
+        done, lines = self.judged_there('--port nowhere')
+        self.assertEqual((3, []), (done.returncode, lines), done.stderr)
+        self.assertIn('the runner there ended: exit status 2', done.stderr)
+
     def test_opencl_passes_the_smoke_tier(self):
         done, lines = self.judged_there('--port ocl --device 0:0')
         if done.returncode == 3:

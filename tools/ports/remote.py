@@ -50,7 +50,10 @@ def main():
     there = f'{sys.argv[2]}/etalon-{os.getpid()}'
     runner = subprocess.Popen(way.shell(f'cd {sys.argv[2]} && {" ".join(sys.argv[3:])}'), stdin=subprocess.PIPE,
                               stdout=subprocess.PIPE, text=True)
-    print(runner.stdout.readline(), end='', flush=True)  # its hello
+    hello = runner.stdout.readline()
+    if not hello:
+        sys.exit(f'the runner there ended: exit status {runner.wait()}')
+    print(hello, end='', flush=True)
     try:
         for line in sys.stdin:
             request = json.loads(line)
