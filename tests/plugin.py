@@ -6,6 +6,7 @@ usage: plugin.py ETALON LIBETALON CC [flag ...]
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -175,6 +176,93 @@ class Remote(Plugin):
             self.skipTest(done.stderr)
         self.assertEqual(0, done.returncode, done.stdout + done.stderr)
         self.assertIn('gqa_split', {(line['variant'] or '').split(':')[0] for line in lines})
+
+
+# What tools/ports/cuda.cu uses of CUDA, where the device is this processor.
+CUDA = r'''
+#include <stdlib.h>
+#include <string.h>
+#define __device__
+#define __global__
+typedef int cudaError_t;
+typedef int *cudaEvent_t;
+enum { cudaSuccess, cudaErrorMemoryAllocation, cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost };
+struct cudaDeviceProp { char name[256]; int multiProcessorCount; size_t totalGlobalMem; };
+static struct { unsigned x; } blockIdx, blockDim, threadIdx;
+static const char *cudaGetErrorString(cudaError_t code) { return code ? "out of memory" : "no error"; }
+static cudaError_t cudaGetDeviceProperties(cudaDeviceProp *found, int) { *found = {"no GPU", 1, 1 << 30}; return cudaSuccess; }
+static cudaError_t cudaMalloc(void **at, size_t n) { return (*at = malloc(n)) ? cudaSuccess : cudaErrorMemoryAllocation; }
+static cudaError_t cudaMemcpy(void *to, const void *from, size_t n, int) { memcpy(to, from, n); return cudaSuccess; }
+static cudaError_t cudaEventCreate(cudaEvent_t *event) { *event = new int(); return cudaSuccess; }
+static cudaError_t cudaEventRecord(cudaEvent_t) { return cudaSuccess; }
+static cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t, cudaEvent_t) { *ms = 1; return cudaSuccess; }
+static cudaError_t cudaEventDestroy(cudaEvent_t event) { delete event; return cudaSuccess; }
+static cudaError_t cudaGetLastError() { return cudaSuccess; }
+static void cudaFree(void *at) { free(at); }
+'''
+
+
+class Cxx(Plugin):
+    """C++ as a CUDA program is. CI has no GPU: there its kernel runs on the processor, an item after the other."""
+
+    def compiled(self, source, *command):
+        made = source.with_suffix('.so')
+        done = subprocess.run([*command, f'-I{self.folder}', source, LIBRARY, '-lm', '-o', made], text=True, capture_output=True)
+        self.assertEqual(0, done.returncode, done.stderr)
+        return made
+
+    def cxx(self, name, text):
+        if not shutil.which('g++'):
+            self.skipTest('g++ is not installed')
+        source = self.folder / f'{name}.cpp'
+        source.write_text(text)
+        flags = [flag for flag in CC if flag.startswith(('-fsanitize', '--coverage'))]
+        if 'clang' in CC[0] and flags:
+            self.skipTest('the sanitizers of clang and g++ do not mix')
+        return self.compiled(source, 'g++', '-std=c++17', '-O2', '-ffp-contract=off', '-fPIC', '-shared', *flags)
+
+    def on_the_processor(self):
+        launch = re.compile(r'chain<<<(.*), GROUP>>>(\(.*\));\n')
+        text, n = launch.subn(r'''{
+            blockDim.x = GROUP;
+            for (blockIdx.x = 0; blockIdx.x < \1; blockIdx.x++)
+                for (threadIdx.x = 0; threadIdx.x < GROUP; threadIdx.x++)
+                    chain\2;
+        }\n''', (ROOT / 'tools/ports/cuda.cu').read_text())
+        self.assertEqual(1, n)
+        (self.folder / 'cuda_runtime.h').write_text(CUDA)
+        self.addCleanup((self.folder / 'cuda_runtime.h').unlink)
+        return text
+
+    def test_page_is_cxx_too(self):
+        page = re.search(r'^```c\n(#include <etalon/etalon_port\.h>\n.*?)^```$', (ROOT / 'docs/porting.md').read_text(), re.S | re.M)
+        code, lines, done = self.judged(self.cxx('page', page.group(1)), *ANY)
+        self.assertEqual((0, ['PASS']), (code, [line['verdict'] for line in lines]), done.stdout + done.stderr)
+
+    def test_cuda_port_passes_the_smoke_tier_but_for_other_types(self):
+        plugin = self.cxx('cuda', self.on_the_processor())
+        code, lines, done = self.judged(plugin, '--tier', 'smoke', '--operator', 'gqa_av')
+        self.assertEqual((0, ''), (code, done.stderr), done.stdout)
+        self.assertEqual({'PASS', 'SKIP'}, {line['verdict'] for line in lines})
+        self.assertEqual({'held'}, {line['checks']['replay']['outcome'] for line in lines if 'replay' in line.get('checks', {})})
+        self.assertRegex({line['reason'] for line in lines if line['verdict'] == 'SKIP'}.pop(), r'is b?f16, must be f32')
+
+    def test_cuda_port_that_loses_the_last_key_fails(self):
+        text = self.on_the_processor().replace('c < p.context;', 'c + 1 < p.context;')
+        code, lines, done = self.judged(self.cxx('lost', text), *ANY)
+        self.assertEqual((1, ['FAIL']), (code, [line['verdict'] for line in lines]), done.stdout)
+
+    def test_cuda_port_is_taken_by_nvcc(self):
+        if not shutil.which('nvcc') or len(CC) > 1:
+            self.skipTest('no nvcc, or a build with sanitizers')
+        source = self.folder / 'gpu.cu'
+        source.write_text((ROOT / 'tools/ports/cuda.cu').read_text())
+        plugin = self.compiled(source, 'nvcc', '-O2', '-shared', '-Xcompiler', '-fPIC')
+        code, lines, done = self.judged(plugin, '--tier', 'smoke', '--operator', 'gqa_av')
+        if code == 3:
+            self.assertRegex(done.stderr, r'^etalon: --port plugin:\S+: no CUDA device: ')
+        else:
+            self.assertEqual((0, {'PASS', 'SKIP'}), (code, {line['verdict'] for line in lines}), done.stdout)
 
 
 class Refused(Plugin):
