@@ -14,6 +14,7 @@
 #include "../ocl/ocl.h"
 #include "finding.h"
 #include "npy.h"
+#include "parallel.h"
 
 #ifndef ET_VERSION
 #define ET_VERSION "unknown"
@@ -68,32 +69,39 @@ static enum et_status widest_claim(const struct et_problem *problem, struct et_c
 }
 
 static enum et_status write_bytes(const char *path, const struct et_text *header, const void *bytes, size_t n,
-                                  struct et_error *error)
+                                  const volatile sig_atomic_t *stop, struct et_error *error)
 {
+    enum { PIECE = 1 << 20 };
     FILE *file = header->failed ? NULL : fopen(path, "wbx");
     bool good = file && fwrite(header->data, 1, header->length, file) == header->length;
-    good = good && fwrite(bytes, 1, n, file) == n;
+    for (size_t at = 0, piece; good && at < n && !et_stopped(stop); at += piece) {
+        piece = n - at < PIECE ? n - at : PIECE;
+        good = fwrite((const char *)bytes + at, 1, piece, file) == piece;
+    }
     if (file)
         good = fclose(file) == 0 && good;
     return good ? ET_OK : et_fail(error, ET_INVALID, "%s cannot be written: %s", path, strerror(errno));
 }
 
 static enum et_status write_npy(const char *folder, int step, const char *name, const char *what,
-                                const struct et_tensor *tensor, const double *values, struct et_error *error)
+                                const struct et_tensor *tensor, const double *values,
+                                const volatile sig_atomic_t *stop, struct et_error *error)
 {
     struct et_text header = {0};
     char *path = et_print(error, "%s/%d.%s.%s.npy", folder, step, name, what);
     et_npy_add_header(&header, tensor->rank, tensor->size);
     const enum et_status status =
-        path ? write_bytes(path, &header, values, (size_t)et_tensor_count(tensor) * sizeof *values, error)
+        path ? write_bytes(path, &header, values, (size_t)et_tensor_count(tensor) * sizeof *values, stop,
+                           error)
              : ET_FAILED;
     et_text_free(&header);
     et_free(path);
     return status;
 }
 
-/* Values and tolerances of one output. */
-static enum et_status write_output(const struct et_judge_input *input, int t, struct et_error *error)
+/* Values and tolerances of one output; not whole where *stop is set. */
+static enum et_status write_output(const struct et_judge_input *input, int t,
+                                   const volatile sig_atomic_t *stop, struct et_error *error)
 {
     const struct et_problem *problem = &input->job->steps[input->step].problem;
     const struct et_tensor *tensor = &problem->tensor[t];
@@ -102,9 +110,9 @@ static enum et_status write_output(const struct et_judge_input *input, int t, st
     double *value = et_alloc(2 * n, sizeof *value, error), *tolerance = value + n;
     if (!value)
         return ET_FAILED;
-    for (size_t i = 0; i < 2 * n; i++)
+    for (size_t i = 0; i < 2 * n && !et_stopped(stop); i++)
         value[i] = NAN;
-    for (int64_t u = 0; u < input->truth->units; u++) {
+    for (int64_t u = 0; u < input->truth->units && !et_stopped(stop); u++) {
         const struct et_unit unit = problem->op->unit(problem, input->truth->unit[u]);
         for (int64_t k = 0; unit.output == t && k < unit.count; k++) {
             const struct et_predicted p = et_predict(&subject, &unit, u, k);
@@ -113,9 +121,11 @@ static enum et_status write_output(const struct et_judge_input *input, int t, st
         }
     }
     const char *const name = problem->op->tensors[t].name;
-    enum et_status status = write_npy(input->job->folder, input->step, name, "oracle", tensor, value, error);
+    enum et_status status =
+        write_npy(input->job->folder, input->step, name, "oracle", tensor, value, stop, error);
     if (status == ET_OK)
-        status = write_npy(input->job->folder, input->step, name, "tolerance", tensor, tolerance, error);
+        status =
+            write_npy(input->job->folder, input->step, name, "tolerance", tensor, tolerance, stop, error);
     et_free(value);
     return status;
 }
@@ -143,7 +153,7 @@ static enum et_status write_step(struct dumping *d, const struct et_run *run, co
         .c = run->c, .fill = run->fill, .step = i, .job = job, .truth = &truth, .claim = &claim};
     for (int t = 0; status == ET_OK && problem->op->tensors[t].name; t++)
         if (problem->op->tensors[t].role == ET_OUTPUT)
-            status = write_output(&input, t, error);
+            status = write_output(&input, t, d->stop, error);
     et_truth_free(&truth);
     et_text_add(&d->text, "%s{\"inputs\": \"%s\", \"claim\": ", i ? ", " : "", job->steps[i].digest);
     et_claim_add(&d->text, run->ask.variant, &claim);
@@ -196,7 +206,7 @@ static enum et_status write_manifest(struct dumping *d, const char *folder, stru
     if (d->text.failed)
         et_fail(error, ET_FAILED, "out of memory for a manifest");
     const enum et_status status =
-        path && !d->text.failed ? write_bytes(path, &d->text, "", 0, error) : ET_FAILED;
+        path && !d->text.failed ? write_bytes(path, &d->text, "", 0, NULL, error) : ET_FAILED;
     et_free(path);
     return status;
 }

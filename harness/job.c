@@ -842,41 +842,51 @@ enum et_status et_outputs_create(const struct et_job *job, int step, int repeat,
     return status;
 }
 
-void et_poison_fill(const struct et_problem *problem, int repeat, void *const *out)
+void et_poison_fill(const struct et_problem *problem, int repeat, const volatile sig_atomic_t *stop,
+                    void *const *out)
 {
-    for (int t = 0; problem->op->tensors[t].name; t++)
-        for (int64_t i = 0; out[t] && i < elements_of(&problem->tensor[t]); i++)
-            et_store(problem->tensor[t].dtype, out[t], i, et_poison(problem->tensor[t].dtype, repeat));
+    for (int t = 0; problem->op->tensors[t].name; t++) {
+        const enum et_dtype dtype = problem->tensor[t].dtype;
+        const int64_t n = out[t] ? elements_of(&problem->tensor[t]) : 0;
+        for (int64_t i = 0; i < n && !(i % ITEM == 0 && et_stopped(stop)); i++)
+            et_store(dtype, out[t], i, et_poison(dtype, repeat));
+    }
 }
 
-enum et_status et_outputs_poison(const struct et_job *job, int step, int repeat, const char *folder,
+enum et_status et_outputs_poison(const struct et_job *job, int step, int repeat,
+                                 const volatile sig_atomic_t *stop, const char *folder,
                                  struct et_error *error)
 {
     void *out[ET_TENSORS] = {NULL}, *map = NULL;
     size_t bytes = 0;
-    const enum et_status status = et_outputs_create(job, step, repeat, folder, out, &map, &bytes, error);
+    enum et_status status = et_outputs_create(job, step, repeat, folder, out, &map, &bytes, error);
     if (status == ET_OK)
-        et_poison_fill(&job->steps[step].problem, repeat, out);
+        et_poison_fill(&job->steps[step].problem, repeat, stop, out);
+    if (status == ET_OK && et_stopped(stop))
+        status = et_fail(error, ET_FAILED, "interrupted while outputs were poisoned");
     et_unmap(map, bytes);
     return status;
 }
 
 /* ---- Prints ---- */
 
-static enum et_status print_file(const char *path, char digest[33], struct et_error *error)
+static enum et_status print_file(const char *path, const volatile sig_atomic_t *stop, char digest[33],
+                                 struct et_error *error)
 {
     const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0)
         return et_fail(error, ET_INVALID, "%s cannot be opened: %s", path, strerror(errno));
     XXH3_state_t state;
     char chunk[1 << 16];
-    ssize_t n;
+    ssize_t n = 0;
     XXH3_128bits_reset(&state);
-    while ((n = read(fd, chunk, sizeof chunk)) > 0 || (n < 0 && errno == EINTR))
+    while (!et_stopped(stop) && ((n = read(fd, chunk, sizeof chunk)) > 0 || (n < 0 && errno == EINTR)))
         if (n > 0)
             XXH3_128bits_update(&state, chunk, (size_t)n);
     const int code = errno;
     close(fd);
+    if (et_stopped(stop))
+        return et_fail(error, ET_FAILED, "interrupted while files of a job were read");
     if (n < 0)
         return et_fail(error, ET_INVALID, "%s cannot be read: %s", path, strerror(code));
     write_digest(&state, digest);
@@ -891,14 +901,15 @@ void et_job_file(const struct et_job *job, int i, char name[32])
         snprintf(name, 32, "job.json");
 }
 
-enum et_status et_job_prints(const struct et_job *job, char (*prints)[33], struct et_error *error)
+enum et_status et_job_prints(const struct et_job *job, const volatile sig_atomic_t *stop, char (*prints)[33],
+                             struct et_error *error)
 {
     enum et_status status = ET_OK;
     for (int i = 0; i <= job->step_count && status == ET_OK; i++) {
         char name[32];
         et_job_file(job, i, name);
         char *path = et_print(error, "%s/%s", job->folder, name);
-        status = path ? print_file(path, prints[i], error) : ET_FAILED;
+        status = path ? print_file(path, stop, prints[i], error) : ET_FAILED;
         et_free(path);
     }
     return status;

@@ -64,17 +64,21 @@ void et_outputs_close(struct et_outputs *outputs);
 enum et_status et_outputs_create(const struct et_job *job, int step, int repeat, const char *folder,
                                  void **out, void **map, size_t *bytes, struct et_error *error);
 
-/* Fills the outputs, out[t], with et_poison of that repeat. */
-void et_poison_fill(const struct et_problem *problem, int repeat, void *const *out);
+/* Fills the outputs, out[t], with et_poison of that repeat; not whole where *stop is set. */
+void et_poison_fill(const struct et_problem *problem, int repeat, const volatile sig_atomic_t *stop,
+                    void *const *out);
 /* The same, all poison (et_poison of that repeat): for a runner that is to write elements alone. */
-enum et_status et_outputs_poison(const struct et_job *job, int step, int repeat, const char *folder,
+enum et_status et_outputs_poison(const struct et_job *job, int step, int repeat,
+                                 const volatile sig_atomic_t *stop, const char *folder,
                                  struct et_error *error);
 
 /*
  * XXH3-128, in hex, of each file that a runner is given, read and not mapped, as it may have been cut: of
- * STEP.safetensors at [STEP], of job.json behind them. ET_INVALID: a file cannot be read.
+ * STEP.safetensors at [STEP], of job.json behind them. ET_INVALID: a file cannot be read. ET_FAILED as well
+ * once *stop is set.
  */
-enum et_status et_job_prints(const struct et_job *job, char (*prints)[33], struct et_error *error);
+enum et_status et_job_prints(const struct et_job *job, const volatile sig_atomic_t *stop, char (*prints)[33],
+                             struct et_error *error);
 /* The file that prints[i] is of. */
 void et_job_file(const struct et_job *job, int i, char name[32]);
 

@@ -182,7 +182,7 @@ static enum et_status poison_outputs(const struct group *group, const struct att
     enum et_status status = ET_OK;
     for (int i = 0; status == ET_OK && i < group->c->step_count * attempt->repeats; i++)
         status = et_outputs_poison(&group->jobs[job], i / attempt->repeats, i % attempt->repeats,
-                                   attempt->answers[job].folder, error);
+                                   group->context->stop, attempt->answers[job].folder, error);
     return status;
 }
 
@@ -234,7 +234,7 @@ static enum et_status write_job(struct group *group, int j, const char *folder, 
                                          options->has_seed ? &options->seed : NULL, options->threads,
                                          group->context->stop, folder, &group->jobs[j], error);
     if (status == ET_OK && group->prints)
-        status = et_job_prints(&group->jobs[j], group->prints[j], error);
+        status = et_job_prints(&group->jobs[j], group->context->stop, group->prints[j], error);
     return status;
 }
 
@@ -246,7 +246,7 @@ static enum et_status check_inputs(struct group *group, int j, struct et_reply *
 {
     struct et_job *job = &group->jobs[j];
     char name[32], (*now)[33] = et_alloc((size_t)job->step_count + 1, sizeof *now, error);
-    enum et_status status = now ? et_job_prints(job, now, error) : ET_FAILED;
+    enum et_status status = now ? et_job_prints(job, group->context->stop, now, error) : ET_FAILED;
     int changed = 0;
     while (status != ET_FAILED && changed <= job->step_count &&
            !strcmp(now[changed], group->prints[j][changed]))

@@ -208,7 +208,7 @@ static enum et_status execute(struct work *work, void *state, int i, int repeat,
     size_t bytes = 0;
     enum et_status status = et_outputs_create(&work->job, i, repeat, work->out, out, &map, &bytes, error);
     if (status == ET_OK) {
-        et_poison_fill(&work->steps[i], repeat, out);
+        et_poison_fill(&work->steps[i], repeat, NULL, out);
         status = work->variant->step(state, i, repeat, out, &work->facts[i * work->repeats + repeat], error);
     }
     et_unmap(map, bytes);

@@ -346,6 +346,11 @@ START_TEST(a_job_that_is_stopped_leaves_no_inputs)
     char digest[33];
     ck_assert_int_eq(et_digest(problem, ET_INPUT, data, &stop, digest, &error), ET_FAILED);
     ck_assert_str_eq(error.text, "interrupted while a digest was computed");
+    char prints[2][33];
+    ck_assert_int_eq(et_job_prints(&job, &stop, prints, &error), ET_FAILED);
+    ck_assert_str_eq(error.text, "interrupted while files of a job were read");
+    ck_assert_int_eq(et_outputs_poison(&job, 0, 0, &stop, "a", &error), ET_FAILED);
+    ck_assert_str_eq(error.text, "interrupted while outputs were poisoned");
     et_job_free(&job);
 }
 END_TEST
