@@ -21,7 +21,7 @@ _etalon() {
         --variant) words=$("$etalon" list operators 2>/dev/null | sed -n 's/^  *\([^ ]*\) .*/\1/p' | sort -u) ;;
         --guards) words='on off' ;;
         --color) words='auto always never' ;;
-        --port) words='ocl ocl: exec: plugin:' ;;
+        --port) words='ocl ocl: openblas exec: plugin:' ;;
         --limit) words='work_group= local_memory= alloc= no_subgroups' ;;
         --cases | --mutants | --skeleton | --keep | --outputs)
             mapfile -t COMPREPLY < <(compgen -d -- "$word")

@@ -14,6 +14,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "../blas/blas.h"
 #include "../ocl/ocl.h"
 #include "describe.h"
 #include "diff.h"
@@ -54,7 +55,7 @@ static const char usage[] =
     "there)\n"
     "            --dry-run (list the runs; -v: what "
     "their checks could see, what is left out)\n"
-    "device      --device NAME-GLOB|P:D           --port ocl[:DIR]|exec:CMD|plugin:FILE.so\n"
+    "device      --device NAME-GLOB|P:D           --port ocl[:DIR]|openblas|exec:CMD|plugin:FILE.so\n"
     "            --guards on|off\n"
     "            --limit work_group=N,local_memory=N,alloc=N,no_subgroups (a smaller device; N: 64, 16K, "
     "2M, 1G)\n"
@@ -295,7 +296,8 @@ static bool set_option(int option, struct et_options *options)
         options->folder = !strncmp(optarg, "ocl:", 4) ? optarg + 4 : NULL;
         options->command = !strncmp(optarg, "exec:", 5) ? optarg + 5 : NULL;
         options->plugin = !strncmp(optarg, "plugin:", 7) ? optarg + 7 : NULL;
-        return !strcmp(optarg, "ocl") || (options->folder && *options->folder) ||
+        options->openblas = !strcmp(optarg, "openblas");
+        return !strcmp(optarg, "ocl") || options->openblas || (options->folder && *options->folder) ||
                (options->command && *options->command) || (options->plugin && *options->plugin);
     case OPT_GUARDS:
         good = one_of(optarg, switches, &index);
@@ -625,12 +627,13 @@ static void on_signals(void (*handler)(int))
 
 static bool is_outside(const struct et_options *options)
 {
-    return options->command || options->plugin;
+    return options->command || options->plugin || options->openblas;
 }
 
 /*
- * The port that options name. A program of others is started for it, or a worker that loads a shared object
- * of others: what it has, its hello says. To be closed also after a failure.
+ * The port that options name. Where it is not the OpenCL port, a program of others is started for it, or a
+ * worker that loads OpenBLAS or a shared object of others: what it has, its hello says. To be closed also
+ * after a failure.
  */
 struct opened {
     const struct et_port *port;
@@ -886,7 +889,10 @@ static int command_mutate(struct et_options *options)
 {
     if (is_outside(options))
         return refuse("mutate takes no --port %s: its bugs are planted in etalon's own kernels%s",
-                      options->command ? "exec:CMD" : "plugin:FILE.so", "");
+                      options->command  ? "exec:CMD"
+                      : options->plugin ? "plugin:FILE.so"
+                                        : "openblas",
+                      "");
     const struct et_strings names = options->targets;
     struct et_plan plan;
     struct et_error error;
@@ -1051,17 +1057,18 @@ static int command_worker(struct et_options *options)
 {
     if (options->command)
         return refuse("worker takes no --port exec:CMD: CMD is the worker itself%s%s", "", "");
-    if (options->list && options->plugin)
-        return refuse("worker takes no --list of --port plugin:FILE.so, which is one device%s%s", "", "");
+    if (options->list && is_outside(options))
+        return refuse("worker takes no --list of --port %s, which is one device%s",
+                      options->plugin ? "plugin:FILE.so" : "openblas", "");
     if (options->list)
         return et_worker_list(&et_ocl);
-    if (options->devices.count != 1 && !options->plugin)
+    if (options->devices.count != 1 && !is_outside(options))
         return refuse("worker needs one --device P:D%s%s", "", "");
-    const struct et_open open = {.place = options->plugin ? "0:0" : options->devices.at[0],
+    const struct et_open open = {.place = is_outside(options) ? "0:0" : options->devices.at[0],
                                  .folder = options->folder,
                                  .guards = options->guards,
                                  .limits = options->limits};
-    return et_worker(options->plugin ? NULL : &et_ocl, options->plugin, &open);
+    return et_worker(options->plugin ? NULL : options->openblas ? &et_blas : &et_ocl, options->plugin, &open);
 }
 
 /* ---- The commands ---- */

@@ -18,14 +18,15 @@ struct et_options {
     enum et_tier tier;
     int shard, shards; /* K/N, 1/1 */
     bool dry_run, guards, strict, verbose, quiet, color, progress;
-    const char *port;           /* "ocl", "ocl:DIR", "exec:CMD" or "plugin:SO" */
+    const char *port;           /* "ocl", "ocl:DIR", "openblas", "exec:CMD" or "plugin:SO" */
     const char *folder;         /* DIR of port, or NULL */
     const char *command;        /* CMD of port, or NULL */
     const char *plugin;         /* SO of port, or NULL */
+    bool openblas;              /* is the port */
     const struct et_dump *dump; /* of check: what outputs there are to be; or NULL */
     const char *dumped;         /* its folder */
     const char *outputs;        /* the folder of the outputs, if another; or NULL */
-    struct et_runner *outsider; /* that runs CMD or SO, and has said hello; a run takes it over. Else NULL */
+    struct et_runner *outsider; /* runs CMD, SO or OpenBLAS, has said hello; a run takes it over. Or NULL */
     struct et_ceilings limits;
     const char *limit; /* the same as given, or NULL */
     const char *known, *results, *junit;

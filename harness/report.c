@@ -292,6 +292,8 @@ static void add_command(struct et_text *text, const struct et_options *options)
         et_text_add(text, " --port exec:CMD");
     if (options->plugin)
         et_text_add(text, " --port plugin:FILE");
+    if (options->openblas)
+        et_text_add(text, " --port openblas");
     if (options->known)
         et_text_add(text, " --known %s", last_part(options->known));
     if (options->strict)

@@ -37,7 +37,7 @@ class Tree(unittest.TestCase):
                     self.assertIn(f"{op}_{variant}", (ROOT / f"ocl/{op}.cl").read_text())
 
     def test_layers_depend_downwards_only(self):
-        allowed = {"ref": set(), "ocl": {"ref"}, "harness": {"ref", "ocl"}}
+        allowed = {"ref": set(), "ocl": {"ref"}, "blas": {"ref"}, "harness": {"ref", "ocl", "blas"}}
         for folder, below in allowed.items():
             for path in sources(folder, ".c", ".h"):
                 for other in re.findall(r'#include "\.\./(\w+)/', path.read_text()):
@@ -51,7 +51,7 @@ class Tree(unittest.TestCase):
             self.assertNotRegex(path.read_text(), r"\b(malloc|calloc|printf|fopen|exit|abort)\(")
 
     def test_each_header_compiles_alone(self):
-        for path in sources("ref", ".h") + sources("ocl", ".h") + sources("harness", ".h"):
+        for path in sources("ref", ".h") + sources("ocl", ".h") + sources("blas", ".h") + sources("harness", ".h"):
             done = subprocess.run([*CC, "-std=c11", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-Wno-unused-function",
                                    "-DCL_TARGET_OPENCL_VERSION=120", "-fsyntax-only", "-x", "c", path],
                                   capture_output=True, text=True)
@@ -65,7 +65,7 @@ class Tree(unittest.TestCase):
             self.assertNotRegex(code, r"native_|half_(exp|divide|sqrt|recip|rsqrt)|cl_khr_|\bdouble\b", path)
 
     def test_nothing_is_left_for_later(self):
-        for folder in ("ref", "ocl", "harness"):
+        for folder in ("ref", "ocl", "blas", "harness"):
             for path in sources(folder, ".c", ".h", ".cl", ".clh"):
                 self.assertNotRegex(path.read_text(), r"\b(TODO|FIXME|XXX)\b", path)
 
