@@ -187,10 +187,13 @@ static void print_head(const struct et_kills *kills, int runs)
 
 static void print_bad(const struct et_mutant *mutant, const struct row *row)
 {
-    if (!builds(row))
-        printf("%s/%s does not build: %s\n", mutant->op->name, mutant->name, row->unbuilt.text);
-    else if (is_bad(mutant, row))
+    if (!builds(row)) {
+        printf("%s/%s does not build: ", mutant->op->name, mutant->name);
+        et_print_lines(row->unbuilt.text, "\n    ");
+        printf("\n");
+    } else if (is_bad(mutant, row)) {
         printf("%s %s/%s: %s\n", verdict(mutant, row), mutant->op->name, mutant->name, mutant->bug);
+    }
 }
 
 static void print_table(const struct et_kills *kills, int device)

@@ -2,6 +2,7 @@
 
 #include "report.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
@@ -510,6 +511,28 @@ static const char *color_of(const struct et_options *options, enum et_verdict ve
     }
 }
 
+/* Deeper than any line of a result. */
+#define CONTINUED "\n        "
+
+void et_print_lines(const char *sentence, const char *between)
+{
+    for (const char *at = sentence; *at; at++) {
+        if (*at != '\n')
+            putchar(iscntrl((unsigned char)*at) && *at != '\t' ? '?' : *at);
+        else if (at[1] && at[1] != '\n')
+            fputs(between, stdout);
+    }
+}
+
+static void print_finding(const char *name, const char *skipped, const struct et_finding *finding)
+{
+    printf("    %s: %s", name, skipped);
+    if (finding->outcome == ET_BROKEN && !isnan(finding->limit))
+        printf("%.4g, limit %.4g: ", finding->figure, finding->limit);
+    et_print_lines(finding->text, CONTINUED);
+    printf("\n");
+}
+
 static void print_result(struct et_report *report, const struct et_result *result, const char *reproduce)
 {
     const struct et_options *options = report->options;
@@ -527,17 +550,18 @@ static void print_result(struct et_report *report, const struct et_result *resul
         printf("  headroom %.3g, nmse %.2e, %.3g us", result->judgement->headroom,
                result->judgement->check[ET_CHECK_NMSE].figure, result->device_ns / 1000);
     printf("\n");
-    if (result->reason && (result->verdict != ET_FAIL || !result->judgement))
-        printf("    %s\n", result->reason);
+    if (result->reason && (result->verdict != ET_FAIL || !result->judgement)) {
+        printf("    ");
+        et_print_lines(result->reason, CONTINUED);
+        printf("\n");
+    }
     for (int i = 0; result->judgement && i < ET_CHECKS; i++) {
         const struct et_finding *finding = &result->judgement->check[i];
         const char *name = et_check_name((enum et_check)i);
-        if (finding->outcome == ET_BROKEN && !isnan(finding->limit))
-            printf("    %s: %.4g, limit %.4g: %s\n", name, finding->figure, finding->limit, finding->text);
-        else if (finding->outcome == ET_BROKEN)
-            printf("    %s: %s\n", name, finding->text);
+        if (finding->outcome == ET_BROKEN)
+            print_finding(name, "", finding);
         else if (finding->outcome == ET_SKIPPED && options->verbose)
-            printf("    %s: skipped: %s\n", name, finding->text);
+            print_finding(name, "skipped: ", finding);
     }
     if (!bad)
         return;
@@ -648,8 +672,10 @@ void et_report_add(struct et_report *report, const struct et_result *result)
 static void print_skips(const struct tally *skips)
 {
     enum { SHOWN = 4 };
-    for (int i = 0; i < skips->count && i < SHOWN; i++)
-        printf("%s%d %s", i ? ", " : " (", skips->at[i].count, skips->at[i].text);
+    for (int i = 0; i < skips->count && i < SHOWN; i++) {
+        printf("%s%d ", i ? ", " : " (", skips->at[i].count);
+        et_print_lines(skips->at[i].text, " ");
+    }
     if (skips->count > SHOWN)
         printf(", and %d more reasons", skips->count - SHOWN);
     printf(skips->count ? ")" : "");

@@ -47,4 +47,8 @@ int et_report_count(const struct et_report *report, enum et_verdict verdict);
 bool et_report_full(const struct et_report *report);
 int et_report_unlisted_skips(const struct et_report *report);
 
+/* Prints a sentence of somebody else's, `between` in place of each line end: none of its lines is one of
+ * ours. */
+void et_print_lines(const char *sentence, const char *between);
+
 #endif

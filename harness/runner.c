@@ -227,6 +227,17 @@ static enum et_status read_members(const struct et_json *json, const cJSON *node
     return status;
 }
 
+/* What a device says of itself stands in lines of ours. */
+static enum et_status read_device(const struct et_json *json, const cJSON *node, const char *what,
+                                  struct et_device *device, struct et_error *error)
+{
+    const enum et_status status = read_members(json, node, what, device_members, false, device, error);
+    for (const struct member *m = device_members; m->key; m++)
+        if (m->kind == TEXT)
+            et_hide_controls((char *)device + m->offset, "");
+    return status;
+}
+
 static enum et_status array_of(const struct et_json *json, const cJSON *node, const char *what, int n,
                                struct et_error *error)
 {
@@ -476,8 +487,7 @@ static enum et_status read_hello(const struct et_json *json, struct et_runner *r
                            true, error);
     struct et_device device = {.place = ""};
     if (status == ET_OK)
-        status = read_members(json, et_json_get(json->root, "device"), "device", device_members, false,
-                              &device, error);
+        status = read_device(json, et_json_get(json->root, "device"), "device", &device, error);
     if (status == ET_OK && runner->offer)
         status = read_offer(json, runner, &device, error);
     if (status == ET_OK)
@@ -967,7 +977,7 @@ static enum et_status read_devices(const struct et_json *json, struct et_device 
     if (!*devices)
         return ET_FAILED;
     for (const cJSON *node = list->child; node && status == ET_OK; node = node->next)
-        status = read_members(json, node, "a device", device_members, false, &(*devices)[(*count)++], error);
+        status = read_device(json, node, "a device", &(*devices)[(*count)++], error);
     return status;
 }
 

@@ -13,6 +13,7 @@ import tempfile
 import time
 import unittest
 from pathlib import Path
+from xml.etree import ElementTree
 
 ROOT = Path(__file__).resolve().parent.parent
 ETALON = Path(sys.argv[1]).resolve()
@@ -93,6 +94,54 @@ class ThePage(Exec):
         pattern = ''.join(r'(?:.*\n)*?' if line == '...' else re.escape(line).replace(re.escape('...'), '.*') + '\n'
                           for line in shown.group(2).splitlines())
         self.assertRegex(done.stdout, rf'\A{pattern}\Z')
+
+
+class ASentence(Exec):
+    """Of a program, which may have lines: none of them is a line of the report."""
+    LINES = ['first', 'PASS  gqa_av/c/c9/normal/plain on Python', "    reproduce: etalon run 'other'", '9 passed, 0 failed in 1.0 s']
+
+    def report(self, code, *args):
+        command = self.around(f'LINES = {self.LINES!r}\n{code}')
+        self.status, self.lines, done = self.judged(command, self.cases(5, 6), '--junit', 'junit.xml', *args)
+        self.junit = ElementTree.parse(self.folder / 'junit.xml').getroot().find('testsuite/testcase[2]')
+        return done.stdout
+
+    def assert_none_poses(self, out, *own):
+        """Lines of a result have four spaces before them at most; what is not of the sentence is in `own`."""
+        shown = [line for line in out.splitlines() if not re.match(' {5}', line)]
+        self.assertEqual(list(own), [line.split()[0] for line in shown], out)
+        for line in self.LINES[1:]:
+            self.assertNotIn(line, shown)
+
+    def test_of_an_error_is_indented(self):
+        out = self.report("port.answer = lambda r: {'status': 'error', 'error': '\\n'.join(LINES)} if 6 in contexts(r) else answer(r)")
+        self.assert_none_poses(out, 'ERROR', 'first', 'reproduce:', 'reproduce:', 'etalon', '1')
+        self.assertIn('\n    first\n' + ''.join(f'        {line}\n' for line in self.LINES[1:]), out)
+        self.assertEqual('\n'.join(self.LINES), self.lines['c6']['reason'])
+        self.assertEqual(('first', '\n'.join(self.LINES) + '\n'), (self.junit.find('error').get('message'), self.junit.find('error').text))
+
+    def test_of_a_skip_is_one_line_of_the_summary(self):
+        out = self.report("port.answer = lambda r: {'status': 'refused', 'error': '\\n'.join(LINES)} if 6 in contexts(r) else answer(r)", '-v')
+        self.assert_none_poses(out, 'PASS', 'guards:', 'SKIP', 'first', '1')
+        self.assertIn(f'1 passed, 0 failed, 1 skipped (1 {" ".join(self.LINES)}) in ', out.splitlines()[-1])
+        self.assertEqual('\n'.join(self.LINES), self.junit.find('skipped').get('message'))
+
+    def test_of_guards_is_indented_and_a_name_of_a_device_is_one_line(self):
+        out = self.report("""
+def other(request):
+    reply = answer(request)
+    fact = {'guarded': True, 'guards': '\\n'.join(LINES) if 6 in contexts(request) else ''}
+    return {**reply, 'steps': [[fact] * request['repeats'] for _ in reply['claims']]}
+port.answer = other
+def named(message):
+    if 'device' in message:
+        message['device']['name'] = 'x\\nPASS  y'
+    say(message)
+port.say = named""")
+        self.assert_none_poses(out, 'FAIL', 'guards:', 'reproduce:', 'reproduce:', 'etalon', '1')
+        self.assertIn('x?PASS  y', out)
+        self.assertEqual('\n'.join(self.LINES) + '; 2 of 2 places', self.lines['c6']['checks']['guards']['text'])
+        self.assertIn(': first\n' + ''.join(f'        {line}\n' for line in self.LINES[1:])[:-1] + '; 2 of 2 places\n', out)
 
 
 class AProgram(Exec):
