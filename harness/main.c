@@ -968,13 +968,26 @@ static int list_models(const struct et_options *options)
     return ET_EXIT_PASS;
 }
 
+/* A program of others offers names and knobs, without a word on them. */
+static void list_variant(const struct et_variant *variant)
+{
+    const struct et_field *knob = variant->knobs;
+    printf("  %-14s %s", variant->name,
+           variant->summary ? variant->summary
+           : knob->name     ? "knobs"
+                            : "no knobs");
+    for (; !variant->summary && knob->name; knob++)
+        printf("%s %s %.0f to %.0f", knob == variant->knobs ? "" : ",", knob->name, knob->min, knob->max);
+    printf("\n");
+}
+
 static void list_operators(const struct et_port *port)
 {
     for (int i = 0; et_operators[i]; i++) {
         printf("%-16s %s\n", et_operators[i]->name, et_operators[i]->summary);
         for (int k = 0; port->variants[k]; k++)
             if (!strcmp(port->variants[k]->op, et_operators[i]->name))
-                printf("  %-14s %s\n", port->variants[k]->name, port->variants[k]->summary);
+                list_variant(port->variants[k]);
     }
 }
 

@@ -49,8 +49,7 @@ static enum et_status read_knob(const struct et_json *json, const cJSON *node, c
         status = et_json_int(json, node->child, name, -ET_EXACT, ET_EXACT, &min, error);
     if (status == ET_OK)
         status = et_json_int(json, node->child->next, name, min, ET_EXACT, &max, error);
-    *knob = (struct et_field){
-        .name = name, .kind = ET_INT, .min = (double)min, .max = (double)max, .doc = "of the runner"};
+    *knob = (struct et_field){.name = name, .kind = ET_INT, .min = (double)min, .max = (double)max};
     return status;
 }
 
@@ -66,11 +65,8 @@ static enum et_status read_variant(const struct et_json *json, const cJSON *node
     const cJSON *knob = status == ET_OK ? node->child : NULL;
     for (int i = 0; knob && status == ET_OK; i++, knob = knob->next)
         status = read_knob(json, knob, offered->knob_names[i], &offered->knobs[i], error);
-    offered->variant = (struct et_variant){.op = op,
-                                           .name = offered->name,
-                                           .summary = "of the runner",
-                                           .knobs = offered->knobs,
-                                           .resolve = leave_open};
+    offered->variant =
+        (struct et_variant){.op = op, .name = offered->name, .knobs = offered->knobs, .resolve = leave_open};
     return status;
 }
 

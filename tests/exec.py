@@ -377,7 +377,15 @@ class Hello(Exec):
     def test_offers_what_is_listed(self):
         command = self.around('')
         listed = self.etalon('list', 'operators', '--port', command)
-        self.assertRegex(listed.stdout, r'gqa_av .*\n  plain ')
+        self.assertRegex(listed.stdout, r'gqa_av .*\n  plain          no knobs\n')
+        command = self.around("""
+def knobbed(message):
+    if 'variants' in message:
+        message['variants']['gqa_av']['split'] = {'lanes': [1, 64], 'twice': [0, 1]}
+    say(message)
+port.say = knobbed""")
+        listed = self.etalon('list', 'operators', '--port', command)
+        self.assertIn('\n  split          knobs lanes 1 to 64, twice 0 to 1\n', listed.stdout)
         self.assertRegex(self.etalon('list', 'devices', '--port', command).stdout, r'\A0:0   Python ')
 
 
