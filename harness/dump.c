@@ -357,6 +357,9 @@ enum et_status et_dump_read(const char *folder, struct et_dump *dump, struct et_
     char *path = et_print(error, "%s/manifest.json", folder);
     struct et_text text = {0};
     enum et_status status = path ? et_text_regular(&text, path, MANIFEST_BYTES, error) : ET_FAILED;
+    if (status == ET_LACKING)
+        status =
+            et_fail(error, ET_INVALID, "%s is not there: %s is no dump, or not a whole one", path, folder);
     if (status == ET_OK)
         status = et_json_parse(path, text.data ? text.data : "", text.length, &json, error);
     et_text_free(&text);

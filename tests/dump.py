@@ -109,6 +109,11 @@ class Dump(unittest.TestCase):
         return {'/'.join(line['id'].split('/')[2:4]): line for line in lines}
 
 
+    def assert_not_whole(self):
+        self.assertEqual(f'etalon: {self.dump}/manifest.json is not there: {self.dump} is no dump, or not a whole one\n',
+                         self.check(code=2))
+
+
 class AFolder(Dump):
     def test_has_jobs_truth_and_a_manifest_of_every_run_that_has_outputs(self):
         manifest = self.dumped()
@@ -154,6 +159,7 @@ class AFolder(Dump):
         self.assertEqual(('', f'etalon: interrupted: {self.dump} has no manifest\n'), dump.communicate(timeout=60))
         self.assertEqual(130, dump.returncode)
         self.assertFalse((self.dump / 'manifest.json').exists())
+        self.assert_not_whole()
 
     def test_is_listed_without_being_written(self):
         done = self.etalon('dump', 'c.json', '-o', self.dump, '--dry-run', '-v', '-k', '*/half/*')
@@ -343,8 +349,9 @@ class AManifest(Dump):
         self.assertEqual({'replay'}, {name for name, check in line['checks'].items() if check['outcome'] == 'broken'})
 
     def test_is_needed(self):
-        self.dump.mkdir()
-        self.assertIn('manifest.json', self.check(code=2))
+        for _ in range(2):
+            self.assert_not_whole()
+            self.dump.mkdir(exist_ok=True)
         self.assertIn('check needs the folder', self.etalon('check').stderr)
         self.assertIn('takes no', self.etalon('check', self.dump, '--repeat', 3).stderr)
 
