@@ -64,6 +64,21 @@ class Tree(unittest.TestCase):
             code = re.sub(r"/\*.*?\*/", "", text, flags=re.S)
             self.assertNotRegex(code, r"native_|half_(exp|divide|sqrt|recip|rsqrt)|cl_khr_|\bdouble\b", path)
 
+    def test_what_the_pages_make_is_ignored(self):
+        if subprocess.run(["git", "rev-parse"], cwd=ROOT, capture_output=True).returncode:
+            self.skipTest("no git work tree")
+        made = set()
+        for page in (ROOT / "README.md", *(ROOT / "docs").rglob("*.md")):
+            for language, text in re.findall(r"^```(\w*)\n(.*?)^```$", page.read_text(), re.M | re.S):
+                if not language:  # commands
+                    made.update(re.findall(r"(?:-o|--skeleton|--keep|mkdir|tools/sysroot|meson setup .*) ([\w.-]+)$", re.sub(r"  .*", "", text), re.M))
+            made.update(re.findall(r"(?<![/\w-])([\w-]+\.(?:json|py)):\n\n```", page.read_text()))
+        self.assertLessEqual({"smoke", "tuned", "mine", "sysroot", "made.py", "report.json", "kills.jsonl"}, made)
+        for name in sorted(made):
+            # As a folder it may be, the slash says so.
+            done = [subprocess.run(["git", "check-ignore", "-q", at], cwd=ROOT).returncode for at in (name, name + "/")]
+            self.assertIn(0, done, name)
+
     def test_nothing_is_left_for_later(self):
         for folder in ("ref", "ocl", "blas", "harness"):
             for path in sources(folder, ".c", ".h", ".cl", ".clh"):
