@@ -9,6 +9,9 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
+#include "../ocl/guard.h"
+#include "../ocl/ocl.h"
+#include "../ref/rng.h"
 #include "job.h"
 #include "plugin.h"
 #include "runner.h"
@@ -96,6 +99,7 @@ struct work {
     struct et_json json;           /* the request */
     struct et_override *overrides; /* from it, or NULL */
     struct et_job job;
+    bool guards; /* of ours around each output: the port writes to host memory */
     const char *out;
     const struct et_variant *variant;
     int64_t asked[ET_PARAMS];
@@ -202,14 +206,83 @@ static enum et_status resolve(struct work *work, struct et_error *error)
     return status;
 }
 
+/* guard | data | guard; NULL where there is no output. */
+struct guarded {
+    unsigned char *memory;
+    size_t guard; /* bytes */
+};
+
+static enum et_status add_guards(const struct et_problem *problem, struct guarded *guarded, void **out,
+                                 struct et_error *error)
+{
+    for (int t = 0; problem->op->tensors[t].name; t++) {
+        const struct et_tensor *tensor = &problem->tensor[t];
+        struct guarded *g = &guarded[t];
+        if (problem->op->tensors[t].role != ET_OUTPUT)
+            continue;
+        g->guard = et_guard_bytes(tensor);
+        g->memory = et_alloc(2 * g->guard + tensor->bytes, 1, error);
+        if (!g->memory)
+            return ET_FAILED;
+        const struct et_stream stream = et_stream(0, problem->op->tensors[t].name);
+        const size_t n = g->guard / et_format(tensor->dtype)->bytes;
+        for (size_t k = 0; k < 2 * n; k++)
+            et_store(tensor->dtype, g->memory + (k < n ? 0 : tensor->bytes), (int64_t)k,
+                     et_nan(tensor->dtype, et_word(&stream, k, 0)));
+        out[t] = g->memory + g->guard;
+    }
+    return ET_OK;
+}
+
+/* Tells the change next to the data; of what an execution brought to light the first is enough. */
+static void look_at_guards(const struct et_tensor *tensor, const char *name, const struct guarded *g,
+                           struct et_facts *facts)
+{
+    const struct et_stream stream = et_stream(0, name);
+    const size_t n = g->guard / et_format(tensor->dtype)->bytes;
+    for (size_t i = 0; i < 2 * n && !facts->guards[0]; i++) {
+        const size_t k = i < n ? n - 1 - i : i;
+        const uint32_t was = et_nan(tensor->dtype, et_word(&stream, k, 0));
+        const uint32_t is = et_load(tensor->dtype, g->memory + (k < n ? 0 : tensor->bytes), (int64_t)k);
+        if (is != was)
+            et_guard_tell(facts, name, tensor->dtype, k < n ? n - k : k - n + 1, k < n, was, is);
+    }
+}
+
+/* Outputs come to `out` once the port is done: a write beside one of them harms none of the others. */
+static enum et_status step_guarded(struct work *work, void *state, int i, int repeat, void *const *out,
+                                   struct et_facts *facts, struct et_error *error)
+{
+    const struct et_problem *problem = &work->steps[i];
+    struct guarded guarded[ET_TENSORS] = {{NULL, 0}};
+    void *inner[ET_TENSORS] = {NULL};
+    enum et_status status = add_guards(problem, guarded, inner, error);
+    if (status == ET_OK) {
+        et_poison_fill(problem, repeat, NULL, inner);
+        status = work->variant->step(state, i, repeat, inner, facts, error);
+    }
+    for (int t = 0; t < ET_TENSORS; t++) {
+        if (status == ET_OK && guarded[t].memory) {
+            look_at_guards(&problem->tensor[t], problem->op->tensors[t].name, &guarded[t], facts);
+            memcpy(out[t], inner[t], problem->tensor[t].bytes);
+        }
+        et_free(guarded[t].memory);
+    }
+    facts->guarded = true;
+    return status;
+}
+
 static enum et_status execute(struct work *work, void *state, int i, int repeat, struct et_error *error)
 {
     void *out[ET_TENSORS] = {NULL}, *map = NULL;
     size_t bytes = 0;
+    struct et_facts *facts = &work->facts[i * work->repeats + repeat];
     enum et_status status = et_outputs_create(&work->job, i, repeat, work->out, out, &map, &bytes, error);
-    if (status == ET_OK) {
+    if (status == ET_OK && work->guards) {
+        status = step_guarded(work, state, i, repeat, out, facts, error);
+    } else if (status == ET_OK) {
         et_poison_fill(&work->steps[i], repeat, NULL, out);
-        status = work->variant->step(state, i, repeat, out, &work->facts[i * work->repeats + repeat], error);
+        status = work->variant->step(state, i, repeat, out, facts, error);
     }
     et_unmap(map, bytes);
     return status;
@@ -258,9 +331,9 @@ static void add_results(struct et_text *line, const struct work *work)
 }
 
 static void answer(const struct et_port *port, struct et_session *session, const struct et_device *device,
-                   const struct et_text *request, struct et_text *line)
+                   bool guards, const struct et_text *request, struct et_text *line)
 {
-    struct work work = {.port = port, .session = session, .device = device};
+    struct work work = {.port = port, .session = session, .device = device, .guards = guards};
     struct et_error error = {.text = ""};
     enum et_status status = read_request(&work, request, &error);
     if (status == ET_OK)
@@ -309,8 +382,10 @@ int et_worker(const struct et_port *port, const char *plugin, const struct et_op
     else
         add_trouble(&line, status == ET_LACKING ? ET_LACKING : ET_FAILED, error.text);
     bool fine = say(fd, &line) && status == ET_OK;
+    /* Every other port writes to host memory, and has no guards of its own. */
+    const bool guards = open->guards && port != &et_ocl;
     while (fine && hear(&rest, &request)) {
-        answer(port, session, &device, &request, &line);
+        answer(port, session, &device, guards, &request, &line);
         et_text_free(&request);
         fine = say(fd, &line);
     }

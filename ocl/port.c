@@ -5,10 +5,11 @@
 #include <string.h>
 
 #include "device.h"
+#include "guard.h"
 
 /* State of a prepared case. */
 
-enum { BUFFERS = ET_TENSORS + 1, GUARD_BYTES = 4096, CHUNK_BYTES = 1 << 20 };
+enum { BUFFERS = ET_TENSORS + 1, CHUNK_BYTES = 1 << 20 };
 
 /* guard | the step's data | guard, in elements. */
 struct buffer {
@@ -64,16 +65,15 @@ static size_t data_count(const struct state *s, int b, int i)
 
 /* Buffers. */
 
-/* At least 4096 bytes and one row of any step; a multiple of 4096, which keeps alignment as it is. */
+/* Of the step that needs most. */
 static size_t guard_count(const struct state *s, int b)
 {
-    size_t bytes = GUARD_BYTES;
+    size_t most = ET_GUARD_BYTES;
     for (int i = 0; b < s->tensors && i < s->n; i++) {
-        const struct et_tensor *t = &s->problems[i].tensor[b];
-        const size_t row = (size_t)(t->rank > 1 ? t->stride[t->rank - 2] : t->size[0]) * s->buffer[b].element;
-        bytes = row > bytes && row <= t->bytes ? row : bytes;
+        const size_t bytes = et_guard_bytes(&s->problems[i].tensor[b]);
+        most = bytes > most ? bytes : most;
     }
-    return (bytes + GUARD_BYTES - 1) / GUARD_BYTES * GUARD_BYTES / s->buffer[b].element;
+    return most / s->buffer[b].element;
 }
 
 static void lay_out(struct state *s, int b)
@@ -219,14 +219,6 @@ static struct change compare(const struct state *s, const struct buffer *buffer,
 
 /* What a step brought to light. */
 
-/* "was 0.5 (0x3f000000), is nan (0x7fc00000)" */
-static void say_values(const struct buffer *buffer, const struct change *change, char *dst, size_t bytes)
-{
-    const int digits = (int)(2 * buffer->element);
-    snprintf(dst, bytes, "was %.9g (0x%0*x), is %.9g (0x%0*x)", (double)et_widen(buffer->dtype, change->was),
-             digits, change->was, (double)et_widen(buffer->dtype, change->is), digits, change->is);
-}
-
 /* " at (0,0,12)", or " (padding)" for a place that holds no element of the tensor. */
 static void say_place(const struct et_tensor *t, int64_t at, char *dst, size_t bytes)
 {
@@ -257,11 +249,9 @@ static void say_place(const struct et_tensor *t, int64_t at, char *dst, size_t b
 static void say_guard(const struct buffer *buffer, const struct region *guard, int part,
                       const struct change *change, struct et_facts *facts)
 {
-    char values[100];
-    say_values(buffer, change, values, sizeof values);
-    snprintf(facts->guards, sizeof facts->guards, "%s: element %zu %s %s", buffer->name,
-             part == BEFORE ? guard->count - change->at : change->at + 1,
-             part == BEFORE ? "before its start" : "past its end", values);
+    const bool before = part == BEFORE;
+    et_guard_tell(facts, buffer->name, buffer->dtype, before ? guard->count - change->at : change->at + 1,
+                  before, change->was, change->is);
 }
 
 static void say_input(const struct state *s, int b, int i, const struct change *change,
@@ -269,7 +259,7 @@ static void say_input(const struct state *s, int b, int i, const struct change *
 {
     const struct buffer *buffer = &s->buffer[b];
     char values[100], place[120];
-    say_values(buffer, change, values, sizeof values);
+    et_guard_values(buffer->dtype, change->was, change->is, values, sizeof values);
     say_place(&s->problems[i].tensor[b], (int64_t)change->at, place, sizeof place);
     snprintf(facts->inputs_kept, sizeof facts->inputs_kept, "%s: element %zu%s %s", buffer->name, change->at,
              place, values);

@@ -123,6 +123,31 @@ class Wrong(Plugin):
         _, lines, _ = self.judged(short, *ANY)
         self.assertEqual('broken', lines[0]['checks']['written']['outcome'])
 
+    def test_element_beside_an_output_breaks_guards_alone(self):
+        """Of q, whose end another output would follow, as of out; the data themselves are right."""
+        step = '    s->compute(&s->steps[i], out);\n'
+        for name, size, place in (('past its end', 't.bytes / et_format(t.dtype)->bytes', '1 past its end'),
+                                  ('before its start', '-1', '1 before its start')):
+            beside = self.edited('beside', (step, step + f"""    for (int n = 0; s->steps[i].op->tensors[n].name; n++) {{
+        const struct et_tensor t = s->steps[i].tensor[n];
+        if (out[n])
+            et_store(t.dtype, out[n], (int64_t)({size}), 0);
+    }}
+"""))
+            status, lines, done = self.judged(beside, '--tier', 'smoke')
+            self.assertEqual((1, {'FAIL'}), (status, {line['verdict'] for line in lines if line['device']}), done.stdout)
+            for line in lines:
+                if line['device']:
+                    broken = {check: of['text'] for check, of in line['checks'].items() if of['outcome'] == 'broken'}
+                    first = 'out' if line['id'].startswith('gqa_av/') else 'q'
+                    self.assertEqual({'guards'}, set(broken))
+                    self.assertRegex(broken['guards'], rf'^{first}: element {place} was -?nan \(0x[0-9a-f]+\), is 0 \(0x0+\)')
+
+    def test_guards_lie_around_outputs_unless_they_are_off(self):
+        for args, outcome in (('on', 'held'), ('off', 'skipped')):
+            _, lines, _ = self.judged(self.plain, '--guards', args, *ANY)
+            self.assertEqual(outcome, lines[0]['checks']['guards']['outcome'])
+
     def test_crash_is_one_error_with_the_signal(self):
         crash = self.edited('crash', ('    s->compute(&s->steps[i], out);\n', '    s->compute(&s->steps[i], out);\n    abort();\n'))
         status, lines, _ = self.judged(crash, *ANY)
