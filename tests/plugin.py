@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import unittest
+import unittest.mock
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -147,6 +148,21 @@ class Wrong(Plugin):
         for args, outcome in (('on', 'held'), ('off', 'skipped')):
             _, lines, _ = self.judged(self.plain, '--guards', args, *ANY)
             self.assertEqual(outcome, lines[0]['checks']['guards']['outcome'])
+
+    def test_strides_fail_for_each_tensor_in_the_smoke_tier(self):
+        """As if it were packed: rows next to each other, nothing before the first."""
+        step = '    s->compute(&s->steps[i], out);\n'
+        packed = self.edited('packed', (step, """    struct et_problem problem = s->steps[i];
+    et_tensor_pack(&problem.tensor[atoi(getenv("PACKED"))]);
+    s->compute(&problem, out);
+"""))
+        for op in 'gqa_av', 'gdn_postconv':
+            tensors = json.loads(self.etalon('describe', op, '--json').stdout)['tensors']
+            for i, tensor in enumerate(tensors):
+                with self.subTest(f'{op} {tensor["name"]}'), unittest.mock.patch.dict(os.environ, PACKED=str(i)):
+                    status, lines, done = self.judged(packed, '--tier', 'smoke', '--operator', op)
+                    self.assertEqual(1, status, done.stdout)
+                    self.assertIn('FAIL', {line['verdict'] for line in lines})
 
     def test_crash_is_one_error_with_the_signal(self):
         crash = self.edited('crash', ('    s->compute(&s->steps[i], out);\n', '    s->compute(&s->steps[i], out);\n    abort();\n'))
