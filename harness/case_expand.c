@@ -296,9 +296,10 @@ static enum et_status gather(const struct et_entry *e, struct et_given *given)
 static enum et_status gather_settings(const struct et_entry *e, struct et_case *c)
 {
     const struct et_reader *r = &e->r;
+    const struct et_tensor_spec *specs = r->op->tensors;
     int64_t seed = 0;
-    for (int t = 0; r->op->tensors[t].name; t++)
-        c->dtype[t] = r->op->tensors[t].dtype;
+    for (int t = 0; specs[t].name; t++)
+        c->dtype[t] = specs[t].same_as ? ET_DTYPES : specs[t].dtype;
     const cJSON *const dtypes[] = {et_json_get(e->defaults, "dtypes"), et_json_get(e->own, "dtypes"),
                                    swept(e, "dtypes")};
     const cJSON *const layouts[] = {et_json_get(e->defaults, "layout"), et_json_get(e->own, "layout"),
@@ -309,6 +310,9 @@ static enum et_status gather_settings(const struct et_entry *e, struct et_case *
         if (status == ET_OK)
             status = et_read_layout(r, layouts[i], c->layout);
     }
+    for (int t = 0; specs[t].name; t++)
+        c->dtype[t] =
+            c->dtype[t] == ET_DTYPES ? c->dtype[et_tensor_index(r->op, specs[t].same_as)] : c->dtype[t];
     if (status == ET_OK && setting(e, "seed"))
         status = et_json_int(r->json, setting(e, "seed"), "seed", 0, ET_EXACT, &seed, r->error);
     c->seed = (uint64_t)seed;

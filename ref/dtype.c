@@ -6,11 +6,13 @@
 static const struct et_format formats[ET_DTYPES] = {
     [ET_F32] = {.name = "f32",
                 .bytes = 4,
+                .block = 1,
                 .digits = 24,
                 .min_exponent = -126,
                 .max_exponent = 127,
                 .infinite = true,
                 .signed_zero = true,
+                .min = -0x1.fffffep127,
                 .max = 0x1.fffffep127,
                 .unit = 0x1p-24,
                 .sign = 0x80000000,
@@ -18,11 +20,13 @@ static const struct et_format formats[ET_DTYPES] = {
                 .nan = 0x7fc00000},
     [ET_F16] = {.name = "f16",
                 .bytes = 2,
+                .block = 1,
                 .digits = 11,
                 .min_exponent = -14,
                 .max_exponent = 15,
                 .infinite = true,
                 .signed_zero = true,
+                .min = -65504,
                 .max = 65504,
                 .unit = 0x1p-11,
                 .sign = 0x8000,
@@ -30,11 +34,13 @@ static const struct et_format formats[ET_DTYPES] = {
                 .nan = 0x7e00},
     [ET_BF16] = {.name = "bf16",
                  .bytes = 2,
+                 .block = 1,
                  .digits = 8,
                  .min_exponent = -126,
                  .max_exponent = 127,
                  .infinite = true,
                  .signed_zero = true,
+                 .min = -0x1.fep127,
                  .max = 0x1.fep127,
                  .unit = 0x1p-8,
                  .sign = 0x8000,
@@ -42,11 +48,13 @@ static const struct et_format formats[ET_DTYPES] = {
                  .nan = 0x7fc0},
     [ET_F8E4M3FN] = {.name = "f8e4m3fn",
                      .bytes = 1,
+                     .block = 1,
                      .digits = 4,
                      .min_exponent = -6,
                      .max_exponent = 8,
                      .infinite = false,
                      .signed_zero = true,
+                     .min = -448,
                      .max = 448,
                      .unit = 0x1p-4,
                      .sign = 0x80,
@@ -54,16 +62,52 @@ static const struct et_format formats[ET_DTYPES] = {
                      .nan = 0x7f},
     [ET_F8E4M3FNUZ] = {.name = "f8e4m3fnuz",
                        .bytes = 1,
+                       .block = 1,
                        .digits = 4,
                        .min_exponent = -7,
                        .max_exponent = 7,
                        .infinite = false,
                        .signed_zero = false,
+                       .min = -240,
                        .max = 240,
                        .unit = 0x1p-4,
                        .sign = 0x80,
                        .max_bits = 0x7f,
                        .nan = 0x80},
+    /* Integers: one binade, whose quantum is 1. */
+    [ET_I8] = {.name = "i8",
+               .bytes = 1,
+               .block = 1,
+               .digits = 7,
+               .min_exponent = 6,
+               .max_exponent = 6,
+               .integer = true,
+               .min = -128,
+               .max = 127,
+               .unit = 0x1p-7,
+               .sign = 0x80,
+               .max_bits = 0x7f},
+    [ET_U8] = {.name = "u8",
+               .bytes = 1,
+               .block = 1,
+               .digits = 8,
+               .min_exponent = 7,
+               .max_exponent = 7,
+               .integer = true,
+               .max = 255,
+               .unit = 0x1p-8,
+               .max_bits = 0xff},
+    [ET_I4] = {.name = "i4",
+               .bytes = 1,
+               .block = 2,
+               .digits = 3,
+               .min_exponent = 2,
+               .max_exponent = 2,
+               .integer = true,
+               .min = -8,
+               .max = 7,
+               .unit = 0x1p-3,
+               .max_bits = 0xf},
 };
 
 static inline uint32_t float_bits(float value)
@@ -105,7 +149,7 @@ static inline int binade(const struct et_format *f, double magnitude)
 
 static inline bool is_nan(const struct et_format *f, uint32_t bits)
 {
-    return (bits & ~f->sign) > f->max_bits + f->infinite || bits == f->nan;
+    return !f->integer && ((bits & ~f->sign) > f->max_bits + f->infinite || bits == f->nan);
 }
 
 /* f32 pattern of a value whose type has only normal f32 values. Selects, not branches: loops vectorise. */
@@ -123,6 +167,21 @@ static inline uint32_t widen_small(const struct et_format *f, uint32_t bits)
     const bool is_special = magnitude > f->max_bits || (!f->signed_zero && bits == f->nan);
     const uint32_t sign = f->signed_zero || !is_special ? bits & f->sign : 0;
     return (is_special ? special : finite) | sign << (32 - 8 * f->bytes);
+}
+
+/* Of an integer type: two's complement, or for one without a sign bit, the value less the least. */
+static inline float widen_integer(const struct et_format *f, uint32_t bits)
+{
+    if (f->sign == 0)
+        return (float)bits + (float)f->min;
+    return (float)(int32_t)(bits ^ f->sign) - (float)f->sign;
+}
+
+static uint32_t narrow_integer(const struct et_format *f, double value)
+{
+    const double inside = value > f->min ? fmin(value, f->max) : f->min;
+    const int32_t whole = isnan(value) ? 0 : (int32_t)rint(inside);
+    return f->sign == 0 ? (uint32_t)(whole - (int32_t)f->min) : (uint32_t)whole & (f->sign | f->max_bits);
 }
 
 static inline uint32_t narrow(const struct et_format *f, double value)
@@ -145,6 +204,22 @@ const struct et_format *et_format(enum et_dtype dtype)
     return &formats[dtype];
 }
 
+size_t et_bytes(enum et_dtype dtype, int64_t n)
+{
+    const int64_t block = formats[dtype].block;
+    return (size_t)(n / block + (n % block != 0)) * formats[dtype].bytes;
+}
+
+int64_t et_elements(enum et_dtype dtype, size_t bytes)
+{
+    return (int64_t)(bytes / formats[dtype].bytes) * formats[dtype].block;
+}
+
+enum et_dtype et_storage(enum et_dtype dtype)
+{
+    return formats[dtype].block == 1 ? dtype : ET_U8;
+}
+
 bool et_dtype_named(const char *name, enum et_dtype *dtype)
 {
     for (int i = 0; i < ET_DTYPES; i++) {
@@ -163,6 +238,10 @@ float et_widen(enum et_dtype dtype, uint32_t bits)
         return bits_float(bits);
     case ET_BF16:
         return bits_float(bits << 16);
+    case ET_I8:
+    case ET_U8:
+    case ET_I4:
+        return widen_integer(&formats[dtype], bits);
     default:
         return bits_float(widen_small(&formats[dtype], bits));
     }
@@ -170,7 +249,8 @@ float et_widen(enum et_dtype dtype, uint32_t bits)
 
 uint32_t et_narrow(enum et_dtype dtype, double value)
 {
-    return narrow(&formats[dtype], value);
+    const struct et_format *f = &formats[dtype];
+    return f->integer ? narrow_integer(f, value) : narrow(f, value);
 }
 
 static void widen_bf16(const uint16_t *restrict src, int64_t n, float *restrict dst)
@@ -191,6 +271,12 @@ static void widen_f8(const struct et_format *f, const uint8_t *restrict src, int
         dst[i] = bits_float(widen_small(f, src[i]));
 }
 
+static void widen_integers(enum et_dtype dtype, const void *src, int64_t n, float *restrict dst)
+{
+    for (int64_t i = 0; i < n; i++)
+        dst[i] = widen_integer(&formats[dtype], et_load(dtype, src, i));
+}
+
 void et_widen_n(enum et_dtype dtype, const void *src, int64_t n, float *dst)
 {
     switch (dtype) {
@@ -203,6 +289,11 @@ void et_widen_n(enum et_dtype dtype, const void *src, int64_t n, float *dst)
     case ET_BF16:
         widen_bf16(src, n, dst);
         break;
+    case ET_I8:
+    case ET_U8:
+    case ET_I4:
+        widen_integers(dtype, src, n, dst);
+        break;
     default:
         widen_f8(&formats[dtype], src, n, dst);
     }
@@ -210,13 +301,20 @@ void et_widen_n(enum et_dtype dtype, const void *src, int64_t n, float *dst)
 
 void et_narrow_n(enum et_dtype dtype, const float *src, int64_t n, void *dst)
 {
-    const struct et_format *f = &formats[dtype];
     for (int64_t i = 0; i < n; i++)
-        et_store(dtype, dst, i, narrow(f, (double)src[i]));
+        et_store(dtype, dst, i, et_narrow(dtype, (double)src[i]));
+}
+
+/* Even elements of i4 are the low nibbles. */
+static inline int nibble_shift(int64_t i)
+{
+    return (int)(i % 2) * 4;
 }
 
 uint32_t et_load(enum et_dtype dtype, const void *base, int64_t i)
 {
+    if (dtype == ET_I4)
+        return ((const uint8_t *)base)[i / 2] >> nibble_shift(i) & 15U;
     switch (formats[dtype].bytes) {
     case 1:
         return ((const uint8_t *)base)[i];
@@ -229,6 +327,11 @@ uint32_t et_load(enum et_dtype dtype, const void *base, int64_t i)
 
 void et_store(enum et_dtype dtype, void *base, int64_t i, uint32_t bits)
 {
+    if (dtype == ET_I4) {
+        uint8_t *pair = (uint8_t *)base + i / 2;
+        *pair = (uint8_t)((*pair & 0xf0U >> nibble_shift(i)) | (bits & 15U) << nibble_shift(i));
+        return;
+    }
     switch (formats[dtype].bytes) {
     case 1:
         ((uint8_t *)base)[i] = (uint8_t)bits;
@@ -250,6 +353,8 @@ bool et_is_nan(enum et_dtype dtype, uint32_t bits)
 uint32_t et_nan(enum et_dtype dtype, uint32_t pattern)
 {
     const struct et_format *f = &formats[dtype];
+    if (f->integer)
+        return pattern & (f->sign | f->max_bits);
     const uint32_t payload = (f->nan & (~f->nan + 1)) - 1;
     return f->signed_zero ? f->nan | (pattern & (f->sign | payload)) : f->nan;
 }

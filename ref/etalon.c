@@ -6,9 +6,10 @@
 #include <stdio.h>
 #include <string.h>
 
-extern const struct et_operator et_gqa_av_operator, et_gdn_postconv_operator;
+extern const struct et_operator et_gqa_av_operator, et_gdn_postconv_operator, et_skinny_gemm_operator;
 
-const struct et_operator *const et_operators[] = {&et_gqa_av_operator, &et_gdn_postconv_operator, NULL};
+const struct et_operator *const et_operators[] = {&et_gqa_av_operator, &et_gdn_postconv_operator,
+                                                  &et_skinny_gemm_operator, NULL};
 
 enum et_status et_fail(struct et_error *error, enum et_status status, const char *format, ...)
 {
@@ -151,7 +152,8 @@ int64_t et_row_at(const struct et_tensor *tensor, int64_t row)
 
 bool et_tensor_pack(struct et_tensor *tensor)
 {
-    const int64_t most = INT64_MAX / (int64_t)et_format(tensor->dtype)->bytes;
+    const struct et_format *format = et_format(tensor->dtype);
+    const int64_t most = INT64_MAX / (int64_t)format->bytes - format->block;
     bool empty = false;
     for (int k = 0; k < tensor->rank; k++)
         empty = empty || tensor->size[k] == 0;
@@ -162,9 +164,10 @@ bool et_tensor_pack(struct et_tensor *tensor)
         if (n > most / size)
             return false;
         n *= size;
+        n += (format->block - n % format->block) % format->block;
     }
     tensor->offset = 0;
-    tensor->bytes = empty ? 0 : (size_t)n * et_format(tensor->dtype)->bytes;
+    tensor->bytes = empty ? 0 : et_bytes(tensor->dtype, n);
     return true;
 }
 
@@ -191,12 +194,12 @@ const char *et_fill_name(enum et_fill_kind kind)
 
 bool et_fill_is_iid(enum et_fill_kind kind)
 {
-    return fills[kind].iid;
+    return kind < ET_FILLS && fills[kind].iid;
 }
 
 bool et_fill_is_exact(enum et_fill_kind kind)
 {
-    return fills[kind].exact;
+    return kind < ET_FILLS && fills[kind].exact;
 }
 
 bool et_fill_named(const char *name, enum et_fill_kind *kind)
@@ -248,6 +251,7 @@ void et_fill_values(const struct et_fill *fill, const char *name, int64_t at, in
     case ET_FILL_EQUAL:
     case ET_FILL_ONEHOT:
     case ET_FILLS:
+    case ET_FILL_OWN:
         et_normal_n(&stream, (uint64_t)at, n, dst);
         return;
     }

@@ -92,6 +92,7 @@ struct et_tensor_spec {
     enum et_role role;
     unsigned dtypes;     /* bit 1 << et_dtype: the storage types accepted */
     enum et_dtype dtype; /* the default */
+    const char *same_as; /* the default is that tensor's type */
     int rank;
     const char *dim[ET_RANK]; /* names of dimensions, outermost first */
     const char *doc;          /* shape, meaning, what is poison */
@@ -115,7 +116,8 @@ int64_t et_tensor_rows(const struct et_tensor *tensor);  /* count / innermost si
 /* Place, in elements from data, of row's first element; rows are in row-major order of the outer dimensions.
  */
 int64_t et_row_at(const struct et_tensor *tensor, int64_t row);
-/* Row-major strides without padding. Fails (returns false) when a product leaves int64_t or size_t. */
+/* Row-major strides without padding, but that every row begins at a whole block of its type. Fails (returns
+ * false) when a product leaves int64_t or size_t. */
 bool et_tensor_pack(struct et_tensor *tensor);
 
 /* What an element of an input is for. */
@@ -177,13 +179,25 @@ enum et_fill_kind {
                     */
     ET_FILL_EQUAL, /* the operator's to say, all its inputs together */
     ET_FILL_ONEHOT,
-    ET_FILLS
+    ET_FILLS,
+    ET_FILL_OWN /* one of the operator's own */
 };
 
 struct et_fill {
     enum et_fill_kind kind;
     uint64_t seed;
-    double value; /* constant: the value */
+    double value; /* constant: the value; one of the operator's own: its option */
+    int own;      /* one of the operator's own: its index */
+};
+
+/*
+ * A fill that only one operator has, for one of its inputs. It is made after the inputs that have none of
+ * their own, whose data it may read.
+ */
+struct et_own_fill {
+    const char *name;
+    int tensor;
+    struct et_field option; /* name, kind, range, default and doc of its one option */
 };
 
 const char *et_fill_name(enum et_fill_kind kind);
@@ -226,8 +240,14 @@ struct et_operator {
      * not run. False: they are.
      */
     bool bound_only;
-    unsigned exact_fills;      /* bit 1 << et_fill_kind: those of the exact family that it has */
-    const struct et_lie *lies; /* at most ET_LIES; ends with a NULL name */
+    /*
+     * The rows of which `noise` and `gain` speak are element k of every sampled unit, and not the elements of
+     * one unit: units have one output and one count.
+     */
+    bool rows_across;
+    const struct et_own_fill *own_fills; /* NULL, or ends with a NULL name */
+    unsigned exact_fills;                /* bit 1 << et_fill_kind: those of the exact family that it has */
+    const struct et_lie *lies;           /* at most ET_LIES; ends with a NULL name */
 
     /*
      * Validates params and sets rank and size of every tensor (dtype is the caller's; strides are packed
@@ -313,6 +333,15 @@ struct et_gdn_postconv {
     int64_t tokens, k_heads, v_heads, k_head_dim, v_head_dim;
     double eps;
     int64_t scale_q;
+};
+
+enum et_bias { ET_BIAS_NONE, ET_BIAS_M, ET_BIAS_1XM, ET_BIAS_NX1, ET_BIAS_NXM };
+
+/* Linear layer of a few tokens. Source: vLLM wvSplitK, ROCm/vllm#982. See skinny_gemm.c. */
+struct et_skinny_gemm {
+    int64_t tokens, out_features, in_features;
+    int64_t bias; /* enum et_bias */
+    int64_t group, zero_points;
 };
 
 #ifdef __cplusplus
