@@ -314,7 +314,7 @@ static inline int nibble_shift(int64_t i)
 uint32_t et_load(enum et_dtype dtype, const void *base, int64_t i)
 {
     if (dtype == ET_I4)
-        return ((const uint8_t *)base)[i / 2] >> nibble_shift(i) & 15U;
+        return (uint32_t)((const uint8_t *)base)[i / 2] >> nibble_shift(i) & 15;
     switch (formats[dtype].bytes) {
     case 1:
         return ((const uint8_t *)base)[i];

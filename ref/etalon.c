@@ -171,6 +171,29 @@ bool et_tensor_pack(struct et_tensor *tensor)
     return true;
 }
 
+enum et_status et_tensor_check_blocks(const struct et_tensor *tensor, const char *name,
+                                      struct et_error *error)
+{
+    const struct et_format *format = et_format(tensor->dtype);
+    const int inner = tensor->rank - 1;
+    if (format->block == 1)
+        return ET_OK;
+    if (tensor->size[inner] > 1 && tensor->stride[inner] != 1)
+        return et_fail(error, ET_REFUSED,
+                       "%s: elements of a row are %lld apart, must be 1: %s packs %d together", name,
+                       (long long)tensor->stride[inner], format->name, format->block);
+    if (tensor->offset % format->block != 0)
+        return et_fail(error, ET_REFUSED,
+                       "%s begins at element %lld, must be a multiple of %d, which %s packs", name,
+                       (long long)tensor->offset, format->block, format->name);
+    for (int k = 0; k < inner; k++)
+        if (tensor->size[k] > 1 && tensor->stride[k] % format->block != 0)
+            return et_fail(error, ET_REFUSED,
+                           "%s: rows are %lld elements apart, must be a multiple of %d, which %s packs", name,
+                           (long long)tensor->stride[k], format->block, format->name);
+    return ET_OK;
+}
+
 /* ---- Fills ---- */
 
 static const struct {

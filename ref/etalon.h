@@ -28,7 +28,8 @@ enum et_limits {
     ET_TENSORS = 12, /* tensors of an operator at most */
     ET_PARAMS = 24,  /* params of an operator, and knobs of a variant, at most */
     ET_PARAMS_BYTES = 256,
-    ET_LIES = 6 /* of an operator, at most */
+    ET_OWN_FILLS = 4, /* of an operator, at most */
+    ET_LIES = 6       /* of an operator, at most */
 };
 
 /* The largest whole number of a param: 2^53 - 1, exact in JSON. */
@@ -120,6 +121,11 @@ int64_t et_row_at(const struct et_tensor *tensor, int64_t row);
  * false) when a product leaves int64_t or size_t. */
 bool et_tensor_pack(struct et_tensor *tensor);
 
+/* ET_REFUSED, with a sentence about `name`, where a row begins within a block of the tensor's type, or the
+ * elements of one do not lie side by side. */
+enum et_status et_tensor_check_blocks(const struct et_tensor *tensor, const char *name,
+                                      struct et_error *error);
+
 /* What an element of an input is for. */
 enum et_class {
     ET_DATA,  /* read, and free to take any value */
@@ -146,7 +152,8 @@ struct et_arith {
     enum et_dtype query;   /* what the query operand is rounded to before products */
     enum et_dtype product; /* what each product is rounded to; f32 also stands for "not at all" */
     enum et_dtype sum;     /* accumulators */
-    enum et_dtype weight;  /* what softmax weights are rounded to */
+    enum et_dtype
+        weight; /* what softmax weights are rounded to; skinny_gemm: u8: i4 weights enter sums plus 128 */
     enum et_dtype partial; /* what partial results are stored as between launches */
     int32_t depth_qk;      /* longest chain of roundings in a score */
     int32_t depth_sum;     /* longest chain of roundings in an output's sum */
@@ -245,7 +252,7 @@ struct et_operator {
      * one unit: units have one output and one count.
      */
     bool rows_across;
-    const struct et_own_fill *own_fills; /* NULL, or ends with a NULL name */
+    const struct et_own_fill *own_fills; /* at most ET_OWN_FILLS; NULL, or ends with a NULL name */
     unsigned exact_fills;                /* bit 1 << et_fill_kind: those of the exact family that it has */
     const struct et_lie *lies;           /* at most ET_LIES; ends with a NULL name */
 

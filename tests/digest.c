@@ -122,6 +122,9 @@ static const struct special {
 } specials[] = {
     {"gqa_av", "q_heads=6 kv_heads=2 head_dim=12 context=259 capacity=260"},
     {"gqa_av", "q_heads=9 kv_heads=3 head_dim=5 context=67 query_length=7"},
+    {"skinny_gemm", "tokens=3 out_features=5 in_features=264 bias=4"},
+    {"skinny_gemm", "tokens=2 out_features=3 in_features=512 bias=1 group=64"},
+    {"skinny_gemm", "tokens=2 out_features=3 in_features=512 bias=3 group=128 zero_points=1"},
 };
 
 static const int general[] = {1, 2, 4, 16, 64};
@@ -169,9 +172,18 @@ static uint64_t hash_of_inputs(const struct et_problem *problem)
 {
     uint64_t hash = hash_start;
     for (int t = 0; problem->op->tensors[t].name; t++)
-        for (int64_t i = 0; i < et_tensor_count(&problem->tensor[t]); i++)
+        for (int64_t i = 0; problem->tensor[t].bytes > 0 && i < et_tensor_count(&problem->tensor[t]); i++)
             hash = add_word(hash, et_load(problem->tensor[t].dtype, problem->tensor[t].data, i));
     return hash;
+}
+
+/* The type where a tensor can have it; the others have their default, or f32 where `wide` and they can. */
+static void set_types(const struct et_operator *op, enum et_dtype dtype, bool wide, struct et_tensor *tensor)
+{
+    for (int t = 0; op->tensors[t].name; t++)
+        tensor[t].dtype = op->tensors[t].dtypes >> dtype & 1              ? dtype
+                          : wide && (op->tensors[t].dtypes >> ET_F32 & 1) ? ET_F32
+                                                                          : op->tensors[t].dtype;
 }
 
 /* False where there is no such problem. */
@@ -180,10 +192,15 @@ static bool make_problem(const struct et_operator *op, const void *params, enum 
 {
     struct et_error error;
     *problem = (struct et_problem){.op = op, .params = params};
-    if (op->shape(params, problem->tensor, &error) != ET_OK)
+    set_types(op, dtype, false, problem->tensor);
+    enum et_status status = op->shape(params, problem->tensor, &error);
+    if (status != ET_OK) {
+        set_types(op, dtype, true, problem->tensor);
+        status = op->shape(params, problem->tensor, &error);
+    }
+    if (status != ET_OK)
         return false;
     for (int t = 0; op->tensors[t].name; t++) {
-        problem->tensor[t].dtype = op->tensors[t].dtypes >> dtype & 1 ? dtype : op->tensors[t].dtype;
         if (!et_tensor_pack(&problem->tensor[t]))
             return false;
         problem->tensor[t].data = allocate(problem->tensor[t].bytes);

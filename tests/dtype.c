@@ -117,6 +117,8 @@ static double *value_table(const struct layout *l)
     return values;
 }
 
+enum { FLOATS = ET_I8 }; /* integer types come after those that have NaN and Inf */
+
 START_TEST(formats_state_their_layout)
 {
     const struct layout *l = &layouts[_i];
@@ -137,7 +139,8 @@ END_TEST
 
 START_TEST(formats_are_found_by_name)
 {
-    static const char *const names[ET_DTYPES] = {"f32", "f16", "bf16", "f8e4m3fn", "f8e4m3fnuz"};
+    static const char *const names[ET_DTYPES] = {"f32",        "f16", "bf16", "f8e4m3fn",
+                                                 "f8e4m3fnuz", "i8",  "u8",   "i4"};
     for (int i = 0; i < ET_DTYPES; i++) {
         enum et_dtype dtype = ET_DTYPES;
         ck_assert(et_dtype_named(names[i], &dtype));
@@ -298,10 +301,10 @@ END_TEST
 
 START_TEST(infinities_and_large_values_overflow_or_saturate)
 {
-    static const uint32_t beyond[ET_DTYPES] = {0x7f800000, 0x7c00, 0x7f80, 0x7e, 0x7f};
+    static const uint32_t beyond[FLOATS] = {0x7f800000, 0x7c00, 0x7f80, 0x7e, 0x7f};
     /* max + half an ulp: 65504 + 16, 448 + 16, 240 + 8; for f32 and bf16 2^128 less half an ulp. */
-    static const double threshold[ET_DTYPES] = {0x1.ffffffp127, 65520, 0x1.ffp127, 464, 248};
-    for (int t = 0; t < ET_DTYPES; t++) {
+    static const double threshold[FLOATS] = {0x1.ffffffp127, 65520, 0x1.ffp127, 464, 248};
+    for (int t = 0; t < FLOATS; t++) {
         const enum et_dtype dtype = (enum et_dtype)t;
         const struct et_format *f = et_format(dtype);
         ck_assert_double_eq(et_overflow(dtype), threshold[t]);
@@ -318,8 +321,8 @@ END_TEST
 
 START_TEST(zero_keeps_its_sign_where_the_type_has_one)
 {
-    static const uint32_t minus_zero[ET_DTYPES] = {0x80000000, 0x8000, 0x8000, 0x80, 0};
-    for (int t = 0; t < ET_DTYPES; t++) {
+    static const uint32_t minus_zero[FLOATS] = {0x80000000, 0x8000, 0x8000, 0x80, 0};
+    for (int t = 0; t < FLOATS; t++) {
         const enum et_dtype dtype = (enum et_dtype)t;
         ck_assert_uint_eq(et_narrow(dtype, 0.0), 0);
         ck_assert_uint_eq(et_narrow(dtype, -0.0), minus_zero[t]);
@@ -332,10 +335,10 @@ END_TEST
 
 START_TEST(every_nan_is_stored_as_the_types_one_nan)
 {
-    static const uint32_t nan_bits[ET_DTYPES] = {0x7fc00000, 0x7e00, 0x7fc0, 0x7f, 0x80};
+    static const uint32_t nan_bits[FLOATS] = {0x7fc00000, 0x7e00, 0x7fc0, 0x7f, 0x80};
     /* quiet, negative quiet, and smallest payload: the last rounds to Inf if the payload is merely cut off */
     const uint32_t nans[] = {0x7fc00000, 0xffc00000, 0x7f800001};
-    for (int t = 0; t < ET_DTYPES; t++) {
+    for (int t = 0; t < FLOATS; t++) {
         const enum et_dtype dtype = (enum et_dtype)t;
         for (int i = 0; i < 3; i++) {
             const float value = bits_float(nans[i]);
@@ -356,7 +359,7 @@ END_TEST
 /* The quiet bit always; of a pattern the sign and the bits below the quiet one. */
 START_TEST(a_nan_takes_the_payload_that_its_type_has_room_for)
 {
-    static const uint32_t want[ET_DTYPES][2] = {
+    static const uint32_t want[FLOATS][2] = {
         [ET_F32] = {0x7fc00000, 0xffffffff}, [ET_F16] = {0x7e00, 0xffff},    [ET_BF16] = {0x7fc0, 0xffff},
         [ET_F8E4M3FN] = {0x7f, 0xff},        [ET_F8E4M3FNUZ] = {0x80, 0x80},
     };
@@ -437,6 +440,77 @@ START_TEST(half_ulp_is_half_the_gap_to_the_next_value_up)
 }
 END_TEST
 
+/* Two's complement; i4 plus 8, the even element in the low nibble: -8 and 7 are 0xf0. */
+START_TEST(integers_have_the_value_of_their_pattern_and_come_back)
+{
+    for (uint32_t bits = 0; bits < 256; bits++) {
+        ck_assert_float_eq(et_widen(ET_I8, bits), (float)(int8_t)bits);
+        ck_assert_float_eq(et_widen(ET_U8, bits), (float)bits);
+        ck_assert_uint_eq(et_narrow(ET_I8, (double)(int8_t)bits), bits);
+        ck_assert_uint_eq(et_narrow(ET_U8, bits), bits);
+    }
+    for (uint32_t bits = 0; bits < 16; bits++) {
+        ck_assert_float_eq(et_widen(ET_I4, bits), (float)bits - 8);
+        ck_assert_uint_eq(et_narrow(ET_I4, (double)bits - 8), bits);
+    }
+}
+END_TEST
+
+START_TEST(integers_round_to_even_saturate_and_store_a_nan_as_0)
+{
+    static const struct {
+        enum et_dtype dtype;
+        double value, want;
+    } rounded[] = {
+        {ET_I8, 0.5, 0},    {ET_I8, 1.5, 2},       {ET_I8, -2.5, -2},        {ET_I8, 127.5, 127},
+        {ET_I8, 1e30, 127}, {ET_I8, -128.5, -128}, {ET_I8, -INFINITY, -128}, {ET_U8, 2.5, 2},
+        {ET_U8, -1, 0},     {ET_U8, 300, 255},     {ET_I4, 6.5, 6},          {ET_I4, 7.5, 7},
+        {ET_I4, -9, -8},    {ET_I4, INFINITY, 7},  {ET_I8, NAN, 0},          {ET_U8, NAN, 0},
+        {ET_I4, NAN, 0},
+    };
+    for (size_t i = 0; i < sizeof rounded / sizeof *rounded; i++)
+        ck_assert_double_eq((double)et_widen(rounded[i].dtype, et_narrow(rounded[i].dtype, rounded[i].value)),
+                            rounded[i].want);
+    ck_assert_double_eq(et_half_ulp(ET_I8, 0), 0.5);
+    ck_assert_double_eq(et_half_ulp(ET_U8, 200), 0.5);
+    ck_assert_double_eq(et_overflow(ET_I4), 7.5);
+    for (enum et_dtype dtype = ET_I8; dtype < ET_DTYPES; dtype++) {
+        ck_assert(!et_is_nan(dtype, 0xff) && !et_is_nan(dtype, 0));
+        ck_assert_uint_eq(et_canonical(dtype, 0x8), 0x8);
+        ck_assert_uint_eq(et_nan(dtype, 0xabcd), dtype == ET_I4 ? 0xd : 0xcd);
+    }
+}
+END_TEST
+
+START_TEST(elements_that_share_a_byte_are_stored_side_by_side)
+{
+    unsigned char pair[3] = {0xff, 0xff, 0xff};
+    const float values[] = {-8, 7, 0, 1, 5};
+    float back[5];
+    et_narrow_n(ET_I4, values, 5, pair);
+    ck_assert_uint_eq(pair[0], 0xf0);
+    ck_assert_uint_eq(pair[1], 0x98);
+    ck_assert_uint_eq(pair[2], 0xfd); /* the neighbour's nibble is left alone */
+    et_widen_n(ET_I4, pair, 5, back);
+    ck_assert_mem_eq(back, values, sizeof values);
+    ck_assert_uint_eq(et_load(ET_I4, pair, 1), 15);
+}
+END_TEST
+
+START_TEST(bytes_count_whole_blocks)
+{
+    ck_assert_uint_eq(et_bytes(ET_I4, 0), 0);
+    ck_assert_uint_eq(et_bytes(ET_I4, 1), 1);
+    ck_assert_uint_eq(et_bytes(ET_I4, 2), 1);
+    ck_assert_uint_eq(et_bytes(ET_I4, 5), 3);
+    ck_assert_uint_eq(et_bytes(ET_BF16, 5), 10);
+    ck_assert_int_eq(et_elements(ET_I4, 3), 6);
+    ck_assert_int_eq(et_elements(ET_F32, 12), 3);
+    ck_assert_int_eq(et_storage(ET_I4), ET_U8);
+    ck_assert_int_eq(et_storage(ET_I8), ET_I8);
+}
+END_TEST
+
 START_TEST(half_ulp_of_f32_by_hand)
 {
     ck_assert_double_eq(et_half_ulp(ET_F32, 1), 0x1p-24);
@@ -456,7 +530,7 @@ Suite *et_suite(void)
     tcase_add_loop_test(each, every_other_pattern_is_inf_or_nan, 0, LAYOUTS);
     tcase_add_loop_test(each, midpoints_round_to_even_and_their_neighbours_to_nearest, 0, LAYOUTS);
     tcase_add_loop_test(each, random_doubles_round_to_nearest, 0, LAYOUTS);
-    tcase_add_loop_test(each, a_nan_takes_the_payload_that_its_type_has_room_for, 0, ET_DTYPES);
+    tcase_add_loop_test(each, a_nan_takes_the_payload_that_its_type_has_room_for, 0, FLOATS);
     tcase_add_loop_test(each, arrays_convert_as_their_elements_do, 0, LAYOUTS);
     tcase_add_loop_test(each, half_ulp_is_half_the_gap_to_the_next_value_up, 0, LAYOUTS);
     suite_add_tcase(suite, each);
@@ -473,6 +547,10 @@ Suite *et_suite(void)
     tcase_add_test(all, every_nan_is_stored_as_the_types_one_nan);
     tcase_add_test(all, widening_keeps_sign_and_payload_of_a_16_bit_nan);
     tcase_add_test(all, f32_arrays_are_copied_except_for_nan_payloads);
+    tcase_add_test(all, integers_have_the_value_of_their_pattern_and_come_back);
+    tcase_add_test(all, integers_round_to_even_saturate_and_store_a_nan_as_0);
+    tcase_add_test(all, elements_that_share_a_byte_are_stored_side_by_side);
+    tcase_add_test(all, bytes_count_whole_blocks);
     tcase_add_test(all, half_ulp_of_f32_by_hand);
     suite_add_tcase(suite, all);
     return suite;
