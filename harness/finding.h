@@ -65,6 +65,9 @@ struct et_subject et_subject_of(const struct et_judge_input *input, int t);
 /* `noise` and `gain` apply: the data are independent and the operator predicts a variance. */
 bool et_has_statistics(const struct et_subject *s);
 
+/* Rows of the statistics that run across units, each an element of every one; 0: rows are units. */
+int64_t et_lines(const struct et_subject *s);
+
 /* What is predicted of one element of a sampled unit. */
 struct et_predicted {
     double ref;

@@ -74,6 +74,12 @@ bool et_has_statistics(const struct et_subject *s)
     return s->regime == ET_INDEPENDENT && !s->problem->op->bound_only;
 }
 
+int64_t et_lines(const struct et_subject *s)
+{
+    const struct et_operator *op = s->problem->op;
+    return op->rows_across && s->truth->units > 0 ? op->unit(s->problem, s->truth->unit[0]).count : 0;
+}
+
 struct et_predicted et_predict(const struct et_subject *s, const struct et_unit *unit, int64_t u, int64_t k)
 {
     const struct et_truth *truth = s->truth;
@@ -241,9 +247,29 @@ static void add_row(const struct subject *s, const struct row *row, int64_t firs
     }
 }
 
+/* A unit's element at `line` of every unit, in place of a unit's elements, where rows run across. */
+static void sum_across(const struct subject *s, int64_t line, struct sums *sums)
+{
+    struct row row = {0};
+    int64_t first = 0;
+    for (int64_t u = 0; u < s->of.truth->units; u++) {
+        const struct et_unit unit = s->of.problem->op->unit(s->of.problem, s->of.truth->unit[u]);
+        const struct element e = measure(s, &unit, u, line);
+        judge_element(s, &e, sums);
+        first = u == 0 ? e.at : first;
+        /* A unit that is an earlier one again counts in no mean: it would count twice. */
+        if (!s->of.truth->again[u])
+            add_element(&row, &e);
+    }
+    add_row(s, &row, first, false, sums);
+}
+
 static void sum_up(const struct subject *s, struct sums *sums)
 {
-    for (int64_t u = 0; u < s->of.truth->units; u++) {
+    const int64_t lines = et_lines(&s->of);
+    for (int64_t line = 0; line < lines; line++)
+        sum_across(s, line, sums);
+    for (int64_t u = 0; lines == 0 && u < s->of.truth->units; u++) {
         const struct et_unit unit = s->of.problem->op->unit(s->of.problem, s->of.truth->unit[u]);
         if (unit.output != s->of.t)
             continue;

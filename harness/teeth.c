@@ -33,27 +33,71 @@ static struct et_unit unit_of(const struct et_subject *s, int64_t u)
     return s->problem->op->unit(s->problem, s->truth->unit[u]);
 }
 
+/* A row of the statistics: sampled units [from, to), each with its elements [first, last). */
+struct line {
+    int64_t from, to, first, last;
+};
+
+static int64_t lines_of(const struct et_subject *s)
+{
+    const int64_t across = et_lines(s);
+    return across > 0 ? across : s->truth->units;
+}
+
+static struct line line_of(const struct et_subject *s, int64_t i)
+{
+    if (et_lines(s) > 0)
+        return (struct line){0, s->truth->units, i, i + 1};
+    const struct et_unit unit = unit_of(s, i);
+    return (struct line){i, i + 1, 0, unit.output == s->t ? unit.count : 0};
+}
+
+/* What the right answer has of a line. */
+struct right {
+    int64_t count;
+    double ref2, weighted, variance;
+};
+
+static void add_right(const struct et_subject *s, int64_t u, const struct et_predicted *p,
+                      struct right *right)
+{
+    if (et_lines(s) > 0 && s->truth->again[u])
+        return;
+    right->count++;
+    right->ref2 += p->ref * p->ref;
+    right->weighted += p->variance * p->ref * p->ref;
+    right->variance += p->variance;
+}
+
+/* A line that is an earlier one again says nothing new about means. */
+static bool is_again(const struct et_subject *s, const struct line *line)
+{
+    return et_lines(s) == 0 && s->truth->again[line->from];
+}
+
 static struct total total_of(const struct et_subject *s)
 {
     const double least = et_half_ulp(s->problem->tensor[s->t].dtype, 0);
     struct total total = {.only = true};
-    for (int64_t u = 0; u < s->truth->units; u++) {
-        const struct et_unit unit = unit_of(s, u);
-        double ref2 = 0, weighted = 0;
-        for (int64_t k = 0; unit.output == s->t && k < unit.count; k++) {
-            const struct et_predicted p = et_predict(s, &unit, u, k);
-            if (!isfinite(p.ref))
-                continue;
-            total.count++;
-            total.only = total.only && p.ref == 0 && p.tolerance <= least;
-            total.ref += p.ref;
-            total.variance += p.variance;
-            ref2 += p.ref * p.ref;
-            weighted += p.variance * p.ref * p.ref;
+    for (int64_t i = 0; i < lines_of(s); i++) {
+        const struct line line = line_of(s, i);
+        struct right right = {0};
+        for (int64_t u = line.from; u < line.to; u++) {
+            const struct et_unit unit = unit_of(s, u);
+            for (int64_t k = line.first; k < line.last; k++) {
+                const struct et_predicted p = et_predict(s, &unit, u, k);
+                if (!isfinite(p.ref))
+                    continue;
+                total.count++;
+                total.only = total.only && p.ref == 0 && p.tolerance <= least;
+                total.ref += p.ref;
+                total.variance += p.variance;
+                total.ref2 += p.ref * p.ref;
+                add_right(s, u, &p, &right);
+            }
         }
-        total.ref2 += ref2;
-        if (ref2 != 0 && !s->truth->again[u])
-            total.weight += ref2 * ref2 / weighted;
+        if (right.ref2 != 0 && !is_again(s, &line))
+            total.weight += right.ref2 * right.ref2 / right.weighted;
     }
     return total;
 }
@@ -63,29 +107,44 @@ static double delta_of(enum wrong wrong, double ref, double mean, double lie)
     return wrong == SCALE ? 0.01 * ref : wrong == ZEROS ? -ref : wrong == MEAN ? mean - ref : lie;
 }
 
-static struct damage damage_of(const struct et_subject *s, int64_t u, enum wrong wrong, double mean,
-                               const double *lie)
+/* A lie is told by unit `liar` alone. */
+static struct damage damage_of(const struct et_subject *s, const struct line *line, enum wrong wrong,
+                               double mean, const double *lie, int64_t liar)
 {
-    const struct et_unit unit = unit_of(s, u);
     struct damage row = {0};
-    double cross = 0, ref2 = 0, weighted = 0, variance = 0;
-    for (int64_t k = 0; k < unit.count; k++) {
-        const struct et_predicted p = et_predict(s, &unit, u, k);
-        const double delta = delta_of(wrong, p.ref, mean, lie ? lie[k] : 0);
-        if (!isfinite(p.ref))
-            continue;
-        row.err2 += delta * delta;
-        row.bound = fmax(row.bound, et_ratio(delta, p.tolerance));
-        row.part = fmax(row.part, et_ratio(delta, s->checks->atol + s->checks->rtol * fabs(p.ref)));
-        cross += delta * p.ref;
-        ref2 += p.ref * p.ref;
-        weighted += p.variance * p.ref * p.ref;
-        variance += p.variance;
+    struct right right = {0};
+    double cross = 0, err2 = 0;
+    for (int64_t u = line->from; u < line->to; u++) {
+        const struct et_unit unit = unit_of(s, u);
+        for (int64_t k = line->first; k < line->last; k++) {
+            const struct et_predicted p = et_predict(s, &unit, u, k);
+            const double delta = delta_of(wrong, p.ref, mean, lie && u == liar ? lie[k] : 0);
+            if (!isfinite(p.ref))
+                continue;
+            row.err2 += delta * delta;
+            row.bound = fmax(row.bound, et_ratio(delta, p.tolerance));
+            row.part = fmax(row.part, et_ratio(delta, s->checks->atol + s->checks->rtol * fabs(p.ref)));
+            add_right(s, u, &p, &right);
+            if (et_lines(s) > 0 && s->truth->again[u])
+                continue;
+            cross += delta * p.ref;
+            err2 += delta * delta;
+        }
     }
-    row.noisy = unit.count >= 16;
-    row.noise = et_ratio(row.err2, variance);
-    row.pull = ref2 != 0 && !s->truth->again[u] ? cross * ref2 / weighted : 0;
+    row.noisy = right.count >= 16;
+    row.noise = row.noisy ? et_ratio(err2, right.variance) : 0;
+    row.pull = right.ref2 != 0 && !is_again(s, line) ? cross * right.ref2 / right.weighted : 0;
     return row;
+}
+
+static void add_damage(struct damage *all, const struct damage *row)
+{
+    all->err2 += row->err2;
+    all->pull += row->pull;
+    all->bound = fmax(all->bound, row->bound);
+    all->noise = fmax(all->noise, row->noise);
+    all->part = fmax(all->part, row->part);
+    all->noisy = all->noisy || row->noisy;
 }
 
 static void size_up(const struct et_subject *s, const struct total *total, const struct damage *damage,
@@ -114,16 +173,10 @@ static void everywhere(const struct et_subject *s, const struct total *total, en
                        double size[ET_TOOTH_CHECKS])
 {
     struct damage all = {0};
-    for (int64_t u = 0; u < s->truth->units; u++) {
-        if (unit_of(s, u).output != s->t)
-            continue;
-        const struct damage row = damage_of(s, u, wrong, total->ref / (double)total->count, NULL);
-        all.err2 += row.err2;
-        all.pull += row.pull;
-        all.bound = fmax(all.bound, row.bound);
-        all.noise = fmax(all.noise, row.noise);
-        all.part = fmax(all.part, row.part);
-        all.noisy = all.noisy || row.noisy;
+    for (int64_t i = 0; i < lines_of(s); i++) {
+        const struct line line = line_of(s, i);
+        const struct damage row = damage_of(s, &line, wrong, total->ref / (double)total->count, NULL, -1);
+        add_damage(&all, &row);
     }
     size_up(s, total, &all, size);
 }
@@ -140,7 +193,14 @@ static bool in_one_row(const struct et_subject *s, const struct total *total, in
         if (unit.output != s->t || unit.count == 0 || isnan(delta[0]))
             continue;
         double row[ET_TOOTH_CHECKS];
-        const struct damage damage = damage_of(s, u, LIE, 0, delta);
+        struct damage damage = {0};
+        for (int64_t i = 0; i < lines_of(s); i++) {
+            const struct line line = line_of(s, i);
+            if (u < line.from || u >= line.to)
+                continue;
+            const struct damage part = damage_of(s, &line, LIE, 0, delta, u);
+            add_damage(&damage, &part);
+        }
         size_up(s, total, &damage, row);
         for (int i = 0; i < ET_TOOTH_CHECKS; i++)
             size[i] = any ? fmin(size[i], row[i]) : row[i];
