@@ -137,7 +137,8 @@ static enum et_status too_large(const struct et_tensor_spec *spec, const struct 
 static enum et_status lay_out(const struct et_layout *layout, const struct et_tensor_spec *spec,
                               struct et_tensor *tensor, struct et_error *error)
 {
-    int64_t stride = 1, offset = layout->shift, bytes = 0;
+    const int64_t block = et_format(tensor->dtype)->block;
+    int64_t stride = 1, offset = layout->shift, elements = 0, bytes = 0;
     bool over = false, empty = false;
     for (int k = tensor->rank - 1; k >= 0; k--) {
         const int d = layout->ordered ? layout->order[k] : k;
@@ -148,15 +149,17 @@ static enum et_status lay_out(const struct et_layout *layout, const struct et_te
         over |= __builtin_add_overflow(offset, skipped, &offset);
         over |= __builtin_add_overflow(tensor->size[d], before + after, &extent);
         over |= __builtin_mul_overflow(stride, extent > 0 ? extent : 1, &stride);
+        if (before + after == 0)
+            over |= __builtin_add_overflow(stride, (block - stride % block) % block, &stride);
         empty |= tensor->size[d] == 0;
     }
-    over |= __builtin_add_overflow(stride, layout->shift, &bytes);
-    over |= __builtin_mul_overflow(bytes, (int64_t)et_format(tensor->dtype)->bytes, &bytes);
+    over |= __builtin_add_overflow(stride, layout->shift, &elements);
+    over |= __builtin_mul_overflow(elements, (int64_t)et_format(tensor->dtype)->bytes, &bytes);
     if (over)
         return too_large(spec, tensor, error);
     tensor->offset = empty ? 0 : offset;
-    tensor->bytes = empty ? 0 : (size_t)bytes;
-    return ET_OK;
+    tensor->bytes = empty ? 0 : et_bytes(tensor->dtype, elements);
+    return et_tensor_check_blocks(tensor, spec->name, error);
 }
 
 enum et_status et_case_problem(const struct et_case *c, int step, const struct et_twin *twin,
@@ -178,9 +181,22 @@ enum et_status et_case_problem(const struct et_case *c, int step, const struct e
 
 /* ---- Lists of values ---- */
 
+bool et_data_is_own(const struct et_data *data)
+{
+    return data->given && data->kind == ET_DATA_FILL && data->fill.kind == ET_FILL_OWN;
+}
+
+bool et_is_packed_rows(int rank, const int64_t *size, const struct et_tensor *tensor)
+{
+    const int inner = tensor->rank - 1;
+    return et_format(tensor->dtype)->block > 1 && rank == tensor->rank &&
+           memcmp(size, tensor->size, (size_t)inner * sizeof *size) == 0 &&
+           size[inner] == (int64_t)et_bytes(tensor->dtype, tensor->size[inner]);
+}
+
 bool et_covers_whole(int rank, const int64_t *size, const struct et_tensor *tensor)
 {
-    return (rank == 1 && size[0] == et_tensor_count(tensor)) ||
+    return et_is_packed_rows(rank, size, tensor) || (rank == 1 && size[0] == et_tensor_count(tensor)) ||
            (rank == tensor->rank && memcmp(size, tensor->size, (size_t)rank * sizeof *size) == 0);
 }
 

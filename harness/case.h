@@ -71,6 +71,9 @@ struct et_twin {
     enum et_poison_kind poison;
 };
 
+/* Whether an input is made by a fill of the operator's own. */
+bool et_data_is_own(const struct et_data *data);
+
 struct et_case {
     char *id; /* operator/file/name[/axis=value,...] */
     const struct et_operator *op;
@@ -143,6 +146,7 @@ enum et_status et_values_map(const struct et_problem *problem, int tensor, int64
                              bool *each, struct et_error *error);
 
 /* Whether a stored tensor has all elements of this one: in its shape, or in one dimension. */
+bool et_is_packed_rows(int rank, const int64_t *size, const struct et_tensor *tensor);
 bool et_covers_whole(int rank, const int64_t *size, const struct et_tensor *tensor);
 
 /* "name" or "name:knob=value,knob=value" (only knobs asked for), into text. */

@@ -29,14 +29,59 @@ static enum et_status read_constant(const struct et_reader *r, const cJSON *node
     return et_json_real(r->json, node, what, &data->fill.value, r->error);
 }
 
-static enum et_status read_fill(const struct et_reader *r, const cJSON *node, const char *what,
+/* -1 where tensor t has no fill of the operator's own of that name. */
+static int own_fill(const struct et_operator *op, int t, const cJSON *name)
+{
+    const struct et_own_fill *own = op->own_fills;
+    for (int i = 0; own && own[i].name && cJSON_IsString(name); i++)
+        if (own[i].tensor == t && strcmp(own[i].name, name->valuestring) == 0)
+            return i;
+    return -1;
+}
+
+/* Its option, or that option's default. */
+static enum et_status read_own_option(const struct et_reader *r, const cJSON *node, const char *what,
+                                      struct et_data *data)
+{
+    const struct et_field *field = &r->op->own_fills[data->fill.own].option;
+    const cJSON *option = et_json_get(node, field->name);
+    struct et_error why;
+    data->fill.value = field->fallback;
+    if (!option)
+        return ET_OK;
+    const enum et_status status =
+        et_json_real(r->json, option, et_say("%s.%s", what, field->name).text, &data->fill.value, r->error);
+    if (status == ET_OK && et_field_check(field, data->fill.value, &why) != ET_OK)
+        return et_json_fail(r->json, option, r->error, "%s: %s", what, why.text);
+    return status;
+}
+
+/* Options of the operator's own fills that are there although the fill is none of them, or another. */
+static enum et_status refuse_options(const struct et_reader *r, const cJSON *node, const struct et_data *data)
+{
+    const struct et_own_fill *own = r->op->own_fills;
+    for (int i = 0; own && own[i].name; i++) {
+        const cJSON *option = et_json_get(node, own[i].option.name);
+        const bool is_own = data->kind == ET_DATA_FILL && data->fill.kind == ET_FILL_OWN;
+        if (option && !(is_own && strcmp(own[data->fill.own].option.name, own[i].option.name) == 0))
+            return et_json_fail_key(r->json, option, r->error, "%s goes with the fill \"%s\" only",
+                                    own[i].option.name, own[i].name);
+    }
+    return ET_OK;
+}
+
+static enum et_status read_fill(const struct et_reader *r, const cJSON *node, const char *what, int t,
                                 struct et_data *data)
 {
     const cJSON *fill = et_json_get(node, "fill"), *value = et_json_get(node, "value");
     const cJSON *seed = et_json_get(node, "seed");
     int64_t number = 0;
     data->kind = ET_DATA_FILL;
-    enum et_status status = et_find_fill(r, fill, et_say("%s.fill", what).text, &data->fill.kind);
+    data->fill.own = own_fill(r->op, t, fill);
+    data->fill.kind = ET_FILL_OWN;
+    enum et_status status = data->fill.own >= 0
+                                ? read_own_option(r, node, what, data)
+                                : et_find_fill(r, fill, et_say("%s.fill", what).text, &data->fill.kind);
     if (status != ET_OK)
         return status;
     const bool constant = data->fill.kind == ET_FILL_CONSTANT;
@@ -82,7 +127,7 @@ static enum et_status find_stored(const struct et_reader *r, const cJSON *node, 
         status = et_json_fail(r->json, et_json_get(node, "tensor"), r->error,
                               "the dtype of \"%s\" in %s is none of etalon's", data->tensor, data->file);
     if (status == ET_OK) {
-        data->count = (int64_t)(found->bytes / et_format(found->dtype)->bytes);
+        data->count = et_elements(found->dtype, found->bytes);
         data->rank = found->rank;
         memcpy(data->size, found->size, sizeof data->size);
     }
@@ -115,10 +160,13 @@ static const char *const sources[] = {"constant", "values", "fill", "file"};
 static enum et_status find_source(const struct et_reader *r, const cJSON *node, const char *what,
                                   enum et_role role, enum source *source)
 {
-    static const char *const keys[][8] = {
-        [ET_INPUT] = {"constant", "values", "fill", "value", "seed", "file", "tensor", NULL},
-        [ET_OUTPUT] = {"constant", "values", "atol", NULL},
+    const char *keys[][8 + ET_OWN_FILLS] = {
+        [ET_INPUT] = {"constant", "values", "fill", "value", "seed", "file", "tensor"},
+        [ET_OUTPUT] = {"constant", "values", "atol"},
     };
+    const struct et_own_fill *own = r->op->own_fills;
+    for (int i = 0; own && own[i].name; i++)
+        keys[ET_INPUT][7 + i] = own[i].option.name;
     static const struct {
         const char *name;
         enum source of;
@@ -144,7 +192,7 @@ static enum et_status find_source(const struct et_reader *r, const cJSON *node, 
     return ET_OK;
 }
 
-static enum et_status read_source(const struct et_reader *r, const cJSON *node, const char *what,
+static enum et_status read_source(const struct et_reader *r, const cJSON *node, const char *what, int t,
                                   enum source source, struct et_data *data)
 {
     const struct et_what inner = et_say("%s.%s", what, sources[source]);
@@ -154,7 +202,7 @@ static enum et_status read_source(const struct et_reader *r, const cJSON *node, 
     case VALUES:
         return read_list(r, et_json_get(node, sources[source]), inner.text, data);
     case FILL:
-        return read_fill(r, node, what, data);
+        return read_fill(r, node, what, t, data);
     case STORED:
     case SOURCES:
         break;
@@ -195,7 +243,9 @@ enum et_status et_read_data(const struct et_reader *r, const cJSON *node, enum e
             return status;
         data[t] = (struct et_data){.given = true};
         lists[t] = et_json_get(member, source == STORED ? "tensor" : "values");
-        status = read_source(r, member, what.text, source, &data[t]);
+        status = read_source(r, member, what.text, t, source, &data[t]);
+        if (status == ET_OK && role == ET_INPUT)
+            status = refuse_options(r, member, &data[t]);
         if (status == ET_OK)
             status = read_atol(r, member, what.text, &data[t]);
     }

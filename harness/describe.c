@@ -154,6 +154,11 @@ static void add_fills(struct et_text *text, const struct et_operator *op)
                constant ? "\"value\", \"seed\"" : "\"seed\"");
         comma = ", ";
     }
+    for (const struct et_own_fill *own = op->own_fills; own && own->name; own++)
+        et_put(text,
+               "%s{'name': '%s', 'family': 'structured', 'of_runs': false, 'options': ['%s', 'seed'], 'of': "
+               "'%s'}",
+               comma, own->name, own->option.name, op->tensors[own->tensor].name);
     et_text_add(text, "]");
 }
 
@@ -294,6 +299,9 @@ static void say_fills(struct et_text *text, const struct et_operator *op)
         if (has_fill(op, kind))
             et_text_add(text, "  %-14s %s%s\n", et_fill_name(kind), family(kind),
                         kind == ET_FILL_CONSTANT ? "; of one tensor, with its value" : "");
+    for (const struct et_own_fill *own = op->own_fills; own && own->name; own++)
+        et_text_add(text, "  %-14s structured; of %s, with its %s: %s\n", own->name,
+                    op->tensors[own->tensor].name, own->option.name, own->option.doc);
 }
 
 static void say_variants(struct et_text *text, const struct et_operator *op, const struct et_port *port)

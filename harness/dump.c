@@ -474,7 +474,7 @@ static enum et_status read_safetensors(const char *path, const struct et_problem
     int n = 0;
     for (int t = 0; specs[t].name; t++)
         if (specs[t].role == ET_OUTPUT) {
-            most += (size_t)et_tensor_count(&problem->tensor[t]) * et_format(problem->tensor[t].dtype)->bytes;
+            most += et_bytes(problem->tensor[t].dtype, et_tensor_count(&problem->tensor[t]));
             n++;
         }
     enum et_status status = et_tensors_read(path, most, &file, error);

@@ -27,7 +27,13 @@ enum {
 /* Of the whole buffer. */
 static int64_t elements_of(const struct et_tensor *tensor)
 {
-    return (int64_t)(tensor->bytes / et_format(tensor->dtype)->bytes);
+    return et_elements(tensor->dtype, tensor->bytes);
+}
+
+/* Of the type that its buffer is filed as. */
+static int64_t places_of(const struct et_tensor *tensor)
+{
+    return et_elements(et_storage(tensor->dtype), tensor->bytes);
 }
 
 /* ---- Where the elements of an input come from ---- */
@@ -40,6 +46,7 @@ struct source {
     const double *values; /* LISTED */
     struct et_tensors file;
     const struct et_file_tensor *from;
+    bool packed;    /* the file has whole blocks of the tensor's type, as u8 */
     int64_t *first; /* as et_values_map has it; NULL: a value for each element, data or not */
     bool each;
 };
@@ -72,8 +79,11 @@ static enum et_status open_file(const struct et_data *data, const struct et_prob
     if (source->from->dtype == ET_DTYPES)
         return et_fail(error, ET_INVALID, "%s: the dtype of %s is none of etalon's", data->file,
                        data->tensor);
-    const int64_t count = (int64_t)(source->from->bytes / et_format(source->from->dtype)->bytes);
-    if (et_covers_whole(source->from->rank, source->from->size, &problem->tensor[t]))
+    const int64_t count = et_elements(source->from->dtype, source->from->bytes);
+    const struct et_tensor *tensor = &problem->tensor[t];
+    source->packed = source->from->dtype == et_storage(tensor->dtype) &&
+                     et_is_packed_rows(source->from->rank, source->from->size, tensor);
+    if (et_covers_whole(source->from->rank, source->from->size, tensor))
         return ET_OK;
     struct et_error why;
     status = map_values(problem, t, count, source, &why);
@@ -138,12 +148,12 @@ static void poison_part(void *context, int thread, int64_t part)
     (void)thread;
     const struct making *m = context;
     const struct et_tensor *tensor = &m->problem->tensor[m->t];
-    const int64_t elements = elements_of(tensor);
-    const int64_t end = elements - part * ITEM < ITEM ? elements : (part + 1) * ITEM;
-    const uint32_t constant = large(tensor->dtype);
+    const enum et_dtype dtype = et_storage(tensor->dtype);
+    const int64_t places = places_of(tensor);
+    const int64_t end = places - part * ITEM < ITEM ? places : (part + 1) * ITEM;
+    const uint32_t constant = large(dtype);
     for (int64_t i = part * ITEM; i < end; i++)
-        et_store(tensor->dtype, tensor->data, i,
-                 m->poison == ET_POISON_NAN ? nan_at(tensor->dtype, i) : constant);
+        et_store(dtype, tensor->data, i, m->poison == ET_POISON_NAN ? nan_at(dtype, i) : constant);
 }
 
 /* Element j of a row of n, which is its nth data element; values: the row, where it is the operator's. */
@@ -162,6 +172,8 @@ static uint32_t element(const struct source *source, enum et_dtype dtype, int64_
         break;
     }
     const struct et_file_tensor *from = source->from;
+    if (source->packed)
+        return et_load(dtype, (const char *)from->data + (size_t)row * et_bytes(dtype, n), j);
     const uint32_t bits = et_load(from->dtype, from->data, i);
     /* Bits of the same type are kept: a NaN of a file keeps its payload. */
     return from->dtype == dtype ? bits : et_narrow(dtype, (double)et_widen(from->dtype, bits));
@@ -212,7 +224,7 @@ static enum et_status make_input(const struct et_problem *problem, int t, const 
     m.classes = m.values ? et_alloc((size_t)n * (size_t)threads, sizeof *m.classes, error) : NULL;
     const bool ready = m.classes != NULL;
     if (ready) {
-        et_parallel(threads, parts(elements_of(tensor), ITEM), stop, poison_part, &m);
+        et_parallel(threads, parts(places_of(tensor), ITEM), stop, poison_part, &m);
         et_parallel(threads, parts(et_tensor_rows(tensor), m.rows_a_turn), stop, make_rows, &m);
     }
     et_free(m.values);
@@ -236,8 +248,9 @@ static void hash_flush(struct hasher *hasher)
 
 static void hash_element(struct hasher *hasher, enum et_dtype dtype, uint32_t bits)
 {
-    const size_t bytes = et_format(dtype)->bytes;
-    et_store(dtype, hasher->chunk, (int64_t)(hasher->used / bytes), et_canonical(dtype, bits));
+    const enum et_dtype unit = et_storage(dtype);
+    const size_t bytes = et_format(unit)->bytes;
+    et_store(unit, hasher->chunk, (int64_t)(hasher->used / bytes), et_canonical(dtype, bits));
     hasher->used += bytes;
     if (hasher->used == sizeof hasher->chunk)
         hash_flush(hasher);
@@ -311,11 +324,13 @@ static bool is_packed(const struct et_tensor *tensor)
 
 static struct et_file_tensor as_filed(const char *name, const struct et_tensor *tensor)
 {
-    struct et_file_tensor filed = {
-        .name = name, .dtype = tensor->dtype, .rank = 1, .size = {elements_of(tensor)}};
+    const enum et_dtype dtype = et_storage(tensor->dtype);
+    struct et_file_tensor filed = {.name = name, .dtype = dtype, .rank = 1, .size = {places_of(tensor)}};
     if (is_packed(tensor)) {
+        const int inner = tensor->rank - 1;
         filed.rank = tensor->rank;
         memcpy(filed.size, tensor->size, sizeof filed.size);
+        filed.size[inner] = et_elements(dtype, et_bytes(tensor->dtype, tensor->size[inner]));
     }
     return filed;
 }
@@ -351,7 +366,7 @@ static enum et_status find_tensors(const char *path, const struct et_tensors *fi
         const struct et_file_tensor *found = et_tensors_find(file, specs[t].name);
         if (!found)
             return et_fail(error, ET_INVALID, "%s has no tensor %s", path, specs[t].name);
-        if (found->dtype != tensor->dtype || found->bytes != tensor->bytes)
+        if (found->dtype != et_storage(tensor->dtype) || found->bytes != tensor->bytes)
             return et_fail(error, ET_INVALID, "%s: %s is not %" PRId64 " elements of %s", path, specs[t].name,
                            elements_of(tensor), et_format(tensor->dtype)->name);
         data[t] = found->data;
@@ -468,14 +483,16 @@ static enum et_status write_description(const struct et_job *job, struct et_erro
     return status;
 }
 
-static enum et_status make_inputs(const struct et_case *c, int i, enum et_poison_kind poison,
+/* own: those that have a fill of the operator's own, which may read the others. */
+static enum et_status make_inputs(const struct et_case *c, int i, bool own, enum et_poison_kind poison,
                                   const struct et_fill *run, int threads, const volatile sig_atomic_t *stop,
                                   struct et_job_step *step, struct et_error *error)
 {
     struct et_problem *problem = &step->problem;
     enum et_status status = ET_OK;
     for (int t = 0; c->op->tensors[t].name && status == ET_OK; t++) {
-        if (c->op->tensors[t].role != ET_INPUT)
+        const struct et_data *data = &c->steps[i].data[t];
+        if (c->op->tensors[t].role != ET_INPUT || et_data_is_own(data) != own)
             continue;
         struct source source;
         status = open_source(c, i, t, run, problem, &source, error);
@@ -502,9 +519,9 @@ static enum et_status write_step(const struct et_case *c, int i, const struct et
                   : ET_FAILED;
     for (int t = 0; status == ET_OK && c->op->tensors[t].name; t++)
         step->problem.tensor[t].data = data[t];
-    if (status == ET_OK)
-        status = make_inputs(c, i, twin && twin->has_poison ? twin->poison : c->poison, run, threads, stop,
-                             step, error);
+    const enum et_poison_kind poison = twin && twin->has_poison ? twin->poison : c->poison;
+    for (int own = 0; own < 2 && status == ET_OK; own++)
+        status = make_inputs(c, i, own, poison, run, threads, stop, step, error);
     if (status == ET_OK && (chmod(path, 0444) != 0 || mprotect(step->map, step->map_bytes, PROT_READ) != 0))
         status = et_fail(error, ET_FAILED, "%s cannot be made read-only: %s", path, strerror(errno));
     if (status == ET_OK)
@@ -647,7 +664,10 @@ static enum et_status read_layout(const struct et_json *json, const cJSON *node,
         return status;
     if (memcmp(size, tensor->size, (size_t)tensor->rank * sizeof *size) != 0)
         return et_json_fail(json, sizes, error, "the size of %s is not what the params make it", spec->name);
-    tensor->bytes = (size_t)elements * et_format(tensor->dtype)->bytes;
+    tensor->bytes = et_bytes(tensor->dtype, elements);
+    struct et_error why;
+    if (et_tensor_check_blocks(tensor, spec->name, &why) != ET_OK)
+        return et_json_fail(json, node, error, "%s", why.text);
     if (!is_inside(tensor))
         return et_json_fail(json, node, error, "%s reaches beyond its %" PRId64 " elements", spec->name,
                             elements);
@@ -846,8 +866,8 @@ void et_poison_fill(const struct et_problem *problem, int repeat, const volatile
                     void *const *out)
 {
     for (int t = 0; problem->op->tensors[t].name; t++) {
-        const enum et_dtype dtype = problem->tensor[t].dtype;
-        const int64_t n = out[t] ? elements_of(&problem->tensor[t]) : 0;
+        const enum et_dtype dtype = et_storage(problem->tensor[t].dtype);
+        const int64_t n = out[t] ? places_of(&problem->tensor[t]) : 0;
         for (int64_t i = 0; i < n && !(i % ITEM == 0 && et_stopped(stop)); i++)
             et_store(dtype, out[t], i, et_poison(dtype, repeat));
     }

@@ -149,7 +149,7 @@ static void find_spill(const struct et_output *output, int repeat, struct et_tal
 {
     const struct et_tensor *t = output->tensor;
     const uint32_t poison = et_poison(t->dtype, repeat);
-    const int64_t places = (int64_t)(t->bytes / et_format(t->dtype)->bytes);
+    const int64_t places = et_elements(t->dtype, t->bytes);
     int order[ET_RANK];
     const int n = nesting(t, order);
     if (places == et_tensor_count(t))

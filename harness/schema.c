@@ -504,7 +504,22 @@ static void put_fill_names(struct schema *s, bool constant)
             et_put(s->text, "%s'%s'", comma, et_fill_name((enum et_fill_kind)i));
             comma = ", ";
         }
+    for (const struct et_own_fill *own = s->op->own_fills; constant && own && own->name; own++)
+        et_put(s->text, ", '%s'", own->name);
     et_text_add(s->text, "]");
+}
+
+/* The options of the operator's own fills. */
+static void put_own_options(struct schema *s)
+{
+    for (const struct et_own_fill *own = s->op->own_fills; own && own->name; own++) {
+        begin(s, own->option.name);
+        put_doc(s, own->option.doc);
+        next(s);
+        et_put(s->text, "'type': 'number', 'minimum': %.17g, 'maximum': %.17g, 'default': %.17g",
+               own->option.min, own->option.max, own->option.fallback);
+        end(s);
+    }
 }
 
 /* An object with a member of the type for each tensor of the role. */
@@ -538,13 +553,16 @@ static void put_data(struct schema *s)
     put_fill_names(s, true);
     end(s);
     put_keys(s, et_data_keys);
+    put_own_options(s);
     end_properties(s);
     et_put(s->text,
            ", 'oneOf': [{'required': ['constant']}, {'required': ['values']}, {'required': ['fill']}, "
-           "{'required': ['file']}], 'dependentRequired': {'value': ['fill'], 'seed': ['fill'], "
-           "'tensor': ['file'], 'file': ['tensor']}, "
-           "'if': {'properties': {'fill': {'const': 'constant'}}, 'required': ['fill']}, "
-           "'then': {'required': ['value']}, 'else': {'properties': {'value': false}}");
+           "{'required': ['file']}], 'dependentRequired': {'value': ['fill'], 'seed': ['fill'], ");
+    for (const struct et_own_fill *own = s->op->own_fills; own && own->name; own++)
+        et_put(s->text, "'%s': ['fill'], ", own->option.name);
+    et_put(s->text, "'tensor': ['file'], 'file': ['tensor']}, "
+                    "'if': {'properties': {'fill': {'const': 'constant'}}, 'required': ['fill']}, "
+                    "'then': {'required': ['value']}, 'else': {'properties': {'value': false}}");
     end(s);
 
     begin_definition(s, "data");

@@ -7,7 +7,7 @@
 size_t et_guard_bytes(const struct et_tensor *t)
 {
     const int64_t row = t->rank > 1 ? t->stride[t->rank - 2] : t->size[0];
-    const size_t bytes = (size_t)row * et_format(t->dtype)->bytes;
+    const size_t bytes = et_bytes(t->dtype, row);
     const size_t least = bytes > ET_GUARD_BYTES && bytes <= t->bytes ? bytes : ET_GUARD_BYTES;
     return (least + ET_GUARD_BYTES - 1) / ET_GUARD_BYTES * ET_GUARD_BYTES;
 }

@@ -81,7 +81,7 @@ static void lay_out(struct state *s, int b)
     struct buffer *buffer = &s->buffer[b];
     const bool tensor = b < s->tensors;
     buffer->name = tensor ? s->problems[0].op->tensors[b].name : "scratch";
-    buffer->dtype = tensor ? s->problems[0].tensor[b].dtype : ET_F32;
+    buffer->dtype = tensor ? et_storage(s->problems[0].tensor[b].dtype) : ET_F32;
     buffer->element = et_format(buffer->dtype)->bytes;
     buffer->guard = s->session->guards ? guard_count(s, b) : 0;
     for (int i = 0; i < s->n; i++) {
@@ -260,7 +260,8 @@ static void say_input(const struct state *s, int b, int i, const struct change *
     const struct buffer *buffer = &s->buffer[b];
     char values[100], place[120];
     et_guard_values(buffer->dtype, change->was, change->is, values, sizeof values);
-    say_place(&s->problems[i].tensor[b], (int64_t)change->at, place, sizeof place);
+    const struct et_tensor *t = &s->problems[i].tensor[b];
+    say_place(t, (int64_t)change->at * et_format(t->dtype)->block, place, sizeof place);
     snprintf(facts->inputs_kept, sizeof facts->inputs_kept, "%s: element %zu%s %s", buffer->name, change->at,
              place, values);
 }
@@ -385,7 +386,7 @@ static char *options_of(const struct state *s, const struct et_launch *plan, str
         et_text_add(&text, "-D ");
         for (const char *c = s->buffer[b].name; *c != '\0'; c++)
             et_text_add(&text, "%c", toupper((unsigned char)*c));
-        et_text_add(&text, "_DTYPE=%s ", et_format(s->buffer[b].dtype)->name);
+        et_text_add(&text, "_DTYPE=%s ", et_format(s->problems[0].tensor[b].dtype)->name);
     }
     et_text_add(&text, "%s", plan->options);
     if (!text.failed)

@@ -983,6 +983,60 @@ START_TEST(any_text_is_read_or_refused_without_harm)
 }
 END_TEST
 
+#define GEMM(rest)                                                                                           \
+    "{'format':1,'operator':'skinny_gemm','cases':[\n{'name':'a','params':{'tokens':1,'out_features':2,"     \
+    "'in_features':64},\n" rest "}]}"
+
+START_TEST(an_operators_own_fill_takes_its_own_option)
+{
+    read_ok(GEMM("'data':{'weight':{'fill':'cancel','rest':0.25,'seed':5}}"));
+    const struct et_data *data = &cases.at[0].steps[0].data[0];
+    ck_assert(et_data_is_own(data) && !et_data_is_own(&cases.at[0].steps[0].data[4]));
+    ck_assert_double_eq(data->fill.value, 0.25);
+    ck_assert_uint_eq(data->fill.seed, 5);
+    et_cases_free(&cases);
+    read_ok(GEMM("'data':{'weight':{'fill':'cancel'}}"));
+    ck_assert_double_eq(cases.at[0].steps[0].data[0].fill.value, 0);
+}
+END_TEST
+
+START_TEST(an_operators_own_fill_is_for_its_own_tensor_and_its_option_for_no_other)
+{
+    static const struct {
+        const char *text, *sentence;
+    } refused[] = {
+        {GEMM("'data':{'act':{'fill':'cancel'}}"),
+         "t.json:3:23: there is no fill \"cancel\"; the nearest is \"normal\""},
+        {GEMM("'data':{'weight':{'fill':'normal','rest':1}}"),
+         "t.json:3:35: rest goes with the fill \"cancel\" only"},
+        {GEMM("'data':{'weight':{'constant':1,'rest':1}}"),
+         "t.json:3:32: rest goes with the fill \"cancel\" only"},
+        {GEMM("'data':{'weight':{'fill':'cancel','rest':2}}"),
+         "t.json:3:42: data.weight: rest is 2, must be at most 1"},
+        {GEMM("'data':{'weight':{'fill':'cancel','value':2}}"),
+         "t.json:3:43: fill \"cancel\" takes no value"},
+        {GEMM("'fills':['cancel']"), "t.json:3:10: there is no fill \"cancel\"; the nearest is \"normal\""},
+        {CASE("'data':{'v':{'fill':'ramp','rest':1}}"),
+         "t.json:3:28: data.v has no \"rest\"; the nearest is \"seed\""},
+    };
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
+        ck_assert_int_eq(read_text(refused[i].text), ET_INVALID);
+        ck_assert_str_eq(sentence(), refused[i].sentence);
+    }
+}
+END_TEST
+
+/* Bias is of out's type unless it says otherwise. */
+START_TEST(a_type_by_default_is_that_of_the_tensor_it_follows)
+{
+    read_ok(GEMM("'dtypes':{'weight':'f16','act':'f16','out':'f16'}"));
+    ck_assert_int_eq(cases.at[0].dtype[5], ET_F16);
+    et_cases_free(&cases);
+    read_ok(GEMM("'dtypes':{'weight':'f16','act':'f16','out':'f16','bias':'f32'}"));
+    ck_assert_int_eq(cases.at[0].dtype[5], ET_F32);
+}
+END_TEST
+
 Suite *et_suite(void)
 {
     Suite *suite = suite_create("case");
@@ -1027,6 +1081,9 @@ Suite *et_suite(void)
     tcase_add_test(all, globs_cross_slashes);
     tcase_add_test(all, tiers_have_names);
     tcase_add_test(all, any_text_is_read_or_refused_without_harm);
+    tcase_add_test(all, an_operators_own_fill_takes_its_own_option);
+    tcase_add_test(all, an_operators_own_fill_is_for_its_own_tensor_and_its_option_for_no_other);
+    tcase_add_test(all, a_type_by_default_is_that_of_the_tensor_it_follows);
     suite_add_tcase(suite, all);
     return suite;
 }
