@@ -48,11 +48,28 @@ def check_values(about):
             for check in about['checks']}
 
 
-def a_case(about, size):
+def types(about):
+    """Each type of each tensor, at least once."""
+    return [{tensor['name']: tensor['dtypes'][i % len(tensor['dtypes'])] for tensor in about['tensors']}
+            for i in range(max(len(tensor['dtypes']) for tensor in about['tensors']))]
+
+
+def types_that_fit(etalon, about, size, path):
+    """Those that go together: an operator may refuse one tensor's type beside another's."""
+    fitting = []
+    for dtypes in types(about):
+        path.write_text(json.dumps(a_file(about, size, {
+            'name': 'types', 'params': param_values(about, size), 'dtypes': dtypes,
+            'layout': {tensor['name']: layout(tensor) for tensor in about['tensors']}})))
+        if subprocess.run([etalon, 'run', path, '--dry-run'], capture_output=True).returncode == 0:
+            fitting.append(dtypes)
+    return fitting
+
+
+def a_case(about, size, dtypes):
     """Every param, type, layout key, fill, variant, knob and check of an operator, and every key of the format but
     those that need a model or a file: `model` would set params again."""
     params = param_values(about, size)
-    types = max(len(tensor['dtypes']) for tensor in about['tensors'])
     inputs = [tensor['name'] for tensor in about['tensors'] if tensor['role'] == 'input']
     numeric = [param for param in about['params'] if param['type'] in ('int', 'real')]
     return {
@@ -63,10 +80,7 @@ def a_case(about, size):
         'bench': True,
         'params': params,
         'shapes': [{'label': 'a', **params}],
-        'sweep': {
-            'dtypes': [{tensor['name']: tensor['dtypes'][i % len(tensor['dtypes'])] for tensor in about['tensors']}
-                       for i in range(types)],
-        },
+        'sweep': {'dtypes': dtypes},
         'layout': {tensor['name']: layout(tensor) for tensor in about['tensors']},
         'fills': [fill['name'] for fill in about['fills'] if fill['of_runs']],
         'seed': 2,
@@ -83,7 +97,7 @@ def a_case(about, size):
 
 def a_file(about, size, *cases, **defaults):
     return {'format': 1, 'operator': about['operator'], 'note': 'made from describe',
-            'defaults': {'tier': 'full', **defaults}, 'cases': list(cases) or [a_case(about, size)]}
+            'defaults': {'tier': 'full', **defaults}, 'cases': list(cases) or [a_case(about, size, types(about))]}
 
 
 SIZES = (4, 8, 16, 32, 64, 128, 256, 2, 1)
@@ -92,7 +106,10 @@ SIZES = (4, 8, 16, 32, 64, 128, 256, 2, 1)
 def a_file_that_fits(etalon, about, path):
     """Written to path: of the first size that operator and variants take."""
     for size in SIZES:
-        path.write_text(json.dumps(a_file(about, size)))
+        dtypes = types_that_fit(etalon, about, size, path)
+        if not dtypes:
+            continue
+        path.write_text(json.dumps(a_file(about, size, a_case(about, size, dtypes))))
         done = subprocess.run([etalon, 'run', path, '--dry-run'], capture_output=True, text=True)
         if done.returncode == 0:
             return size
