@@ -325,7 +325,9 @@ static enum et_status set_place(const struct state *s, cl_kernel kernel, int b, 
     const struct et_cl *cl = &s->session->cl;
     const struct buffer *buffer = &s->buffer[b];
     const struct et_tensor *t = b < s->tensors ? &s->problems[i].tensor[b] : NULL;
-    const cl_ulong place = buffer->guard + (t ? (cl_ulong)t->offset : 0);
+    /* Guards are counted as they are filed, places in elements, of which several may share a byte. */
+    const cl_ulong before = buffer->guard * (t ? (cl_ulong)et_format(t->dtype)->block : 1);
+    const cl_ulong place = before + (t ? (cl_ulong)t->offset : 0);
     enum et_status status = set_argument(cl, kernel, at, sizeof buffer->mem, &buffer->mem, error);
     if (status == ET_OK)
         status = set_argument(cl, kernel, at, sizeof place, &place, error);
