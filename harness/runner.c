@@ -53,6 +53,7 @@ static const struct member device_members[] = {
     DEVICE(local_memory, LONG),  DEVICE(global_memory, LONG),
     DEVICE(allocation, LONG),    DEVICE(subgroups, TRUTH),
     DEVICE(fp16, TRUTH),         DEVICE(fp64, TRUTH),
+    DEVICE(shuffles, LONG),      DEVICE(vendor_shuffles, LONG),
     DEVICE(fp_config, LONG),     DEVICE(probed, TRUTH),
     DEVICE(exact, TRUTH),        DEVICE(exact_subnormal, TRUTH),
     DEVICE(probe, TEXT),         {.key = NULL},

@@ -117,6 +117,9 @@ static enum et_status describe(const struct et_cl *cl, cl_platform_id platform, 
     if (!extensions)
         return ET_FAILED;
     dst->subgroups = strstr(extensions, "_subgroups");
+    /* What may be probed for; the lanes are the probe's to say. */
+    dst->shuffles = strstr(extensions, "cl_khr_subgroup_shuffle") || strstr(extensions, "cl_intel_subgroups");
+    dst->vendor_shuffles = strstr(dst->vendor, "NVIDIA") != NULL;
     dst->fp16 = strstr(extensions, "cl_khr_fp16");
     dst->fp64 = strstr(extensions, "cl_khr_fp64");
     et_free(extensions);
@@ -259,6 +262,8 @@ static enum et_status open_session(const struct et_open *options, struct et_sess
         status = create(session, error);
     if (status == ET_OK)
         status = et_probe(session, error);
+    if (status == ET_OK)
+        et_probe_shuffles(session);
     return status;
 }
 

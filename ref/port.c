@@ -7,7 +7,12 @@ const struct et_field et_no_knobs[] = {{.name = NULL}};
 
 struct et_device et_device_unlimited(void)
 {
-    return (struct et_device){.name = "unlimited", .subgroups = true, .fp16 = true, .fp64 = true};
+    return (struct et_device){.name = "unlimited",
+                              .subgroups = true,
+                              .fp16 = true,
+                              .fp64 = true,
+                              .shuffles = 64,
+                              .vendor_shuffles = 32};
 }
 
 static void lower(int64_t *value, int64_t limit)
@@ -22,6 +27,8 @@ void et_limit_device(struct et_device *device, const struct et_ceilings *limits)
     lower(&device->local_memory, limits->local_memory);
     lower(&device->allocation, limits->allocation);
     device->subgroups = device->subgroups && !limits->no_subgroups;
+    if (limits->no_subgroups)
+        device->shuffles = device->vendor_shuffles = 0;
 }
 
 const struct et_variant *et_variant_named(const struct et_port *port, const char *op, const char *name)
