@@ -15,6 +15,12 @@ static const struct et_variant *const variants[] = {
     &et_ocl_gdn_postconv_chunked_gates.variant,
     &et_ocl_gdn_postconv_row.variant,
     &et_ocl_gdn_postconv_wave.variant,
+    &et_ocl_skinny_gemm_naive.variant,
+    &et_ocl_skinny_gemm_sml.variant,
+    &et_ocl_skinny_gemm_mid.variant,
+    &et_ocl_skinny_gemm_big.variant,
+    &et_ocl_skinny_gemm_split_k.variant,
+    &et_ocl_skinny_gemm_auto.variant,
     NULL,
 };
 

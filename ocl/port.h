@@ -70,6 +70,20 @@ extern const struct et_ocl_variant et_ocl_gqa_av_per_head, et_ocl_gqa_av_gqa, et
 extern const struct et_ocl_variant et_ocl_gdn_postconv_per_token_head, et_ocl_gdn_postconv_chunked,
     et_ocl_gdn_postconv_chunked_gates, et_ocl_gdn_postconv_row, et_ocl_gdn_postconv_wave;
 
+extern const struct et_ocl_variant et_ocl_skinny_gemm_naive, et_ocl_skinny_gemm_sml, et_ocl_skinny_gemm_mid,
+    et_ocl_skinny_gemm_big, et_ocl_skinny_gemm_split_k, et_ocl_skinny_gemm_auto;
+
+/* What skinny_gemm's `auto` runs; of naive there is the variant only. */
+struct et_skinny_gemm_choice {
+    const struct et_ocl_variant *variant;
+    int waves, ytile, unroll, a_chunk;
+    int swap;   /* 1: lanes are added up by exchanges where the device has any; 0: by local memory */
+    int active; /* waves that are launched: the fewest that need as many rounds as `waves` do */
+};
+
+/* knob: compute_units, bytes of local memory, and table, 0 generic or 1 gfx11. It looks at no device. */
+struct et_skinny_gemm_choice et_skinny_gemm_dispatch(const struct et_problem *problem, const int64_t *knob);
+
 /* Values of auto's knob `override`, as in pytorch/executorch#21063 and #21064. */
 enum et_gqa_av_override {
     ET_GQA_AV_AUTO = -1,
