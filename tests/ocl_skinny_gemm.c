@@ -233,6 +233,24 @@ static void assert_bytes(const struct et_session *session, const struct et_probl
         et_load(want->dtype, got, at), et_load(want->dtype, want->data, at));
 }
 
+/* The operator's own replay of the claimed order says what is spelled out here. */
+static void assert_replay(const struct et_problem *problem, const struct et_order *order)
+{
+    const struct et_tensor *want = &problem->tensor[OUT];
+    void *work = malloc(problem->op->work_bytes(problem) + 1);
+    float value[32];
+    for (int64_t m = 0; m < want->size[1]; m++) {
+        struct et_met met = {0};
+        struct et_error error;
+        ck_assert_msg(problem->op->replay(problem, order, m, work, value, &met, &error) == ET_OK, "%s",
+                      error.text);
+        for (int64_t n = 0; n < want->size[0]; n++)
+            ck_assert_uint_eq(et_narrow(want->dtype, (double)value[n]),
+                              et_load(want->dtype, want->data, et_row_at(want, n) + m));
+    }
+    free(work);
+}
+
 static void assert_run(struct et_session *session, struct et_problem *problem, const struct ask *ask)
 {
     const struct et_variant *v = et_variant_named(&et_ocl, "skinny_gemm", ask->name);
@@ -244,6 +262,7 @@ static void assert_run(struct et_session *session, struct et_problem *problem, c
                   error.text);
     const struct order order = order_of(ask, &claim);
     emulate(problem, &order, 3);
+    assert_replay(problem, &claim.order);
     void *state, *out[TENSORS] = {0};
     out[OUT] = malloc(problem->tensor[OUT].bytes);
     struct et_facts facts;
