@@ -62,6 +62,8 @@ class Tree(unittest.TestCase):
             text = path.read_text()
             self.assertTrue("FP_CONTRACT OFF" in text or "#include" in text, path)
             code = re.sub(r"/\*.*?\*/", "", text, flags=re.S)
+            # Exchanges are asked for by an option, of devices on which a probe saw them work.
+            code = re.sub(r"^#if TAIL == 1$.*^#endif$", "", code, flags=re.M | re.S)
             self.assertNotRegex(code, r"native_|half_(exp|divide|sqrt|recip|rsqrt)|cl_khr_|\bdouble\b", path)
 
     def test_what_the_pages_make_is_ignored(self):
