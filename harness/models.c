@@ -7,6 +7,10 @@ struct et_models {
     struct et_json json;
 };
 
+/* The key of a layer that names which of its others tp divides: one matrix is split by rows, another by
+ * columns. */
+#define SPLIT "split"
+
 /* What models.json may say, whether or not an operator of today asks for it. */
 static const char *const known[] = {
     "q_heads", "kv_heads",      "head_dim",  "v_head_dim", "k_heads", "v_heads",      "k_head_dim",
@@ -51,6 +55,18 @@ static enum et_status check_name(const struct et_json *json, const cJSON *member
                             what, member->string);
 }
 
+static enum et_status check_split(const struct et_json *json, const cJSON *member, const cJSON *layer,
+                                  struct et_error *error)
+{
+    const char *key = NULL;
+    if (et_json_string(json, member, SPLIT, &key, error) != ET_OK)
+        return ET_INVALID;
+    if (strcmp(key, SPLIT) != 0 && et_json_get(layer, key))
+        return ET_OK;
+    return et_json_fail(json, member, error, "layer %s is split by \"%s\", which it does not have",
+                        layer->string, key);
+}
+
 static enum et_status check_layers(const struct et_json *json, const cJSON *layers, const char *model,
                                    struct et_error *error)
 {
@@ -58,7 +74,8 @@ static enum et_status check_layers(const struct et_json *json, const cJSON *laye
     for (const cJSON *layer = layers->child; status == ET_OK && layer; layer = layer->next) {
         status = check_name(json, layer, "layer", error);
         for (const cJSON *member = layer->child; status == ET_OK && member; member = member->next)
-            status = check_value(json, member, model, error);
+            status = strcmp(member->string, SPLIT) == 0 ? check_split(json, member, layer, error)
+                                                        : check_value(json, member, model, error);
     }
     return status;
 }
@@ -139,6 +156,7 @@ static enum et_status find(const struct et_reader *r, const cJSON *node, const c
 struct share {
     const cJSON *model, *tp; /* tp: the node, for its place */
     double ranks;
+    const char *split; /* the model key that the layer has divided, or NULL */
 };
 
 /* One rank's share of a param. */
@@ -146,13 +164,14 @@ static enum et_status divide(const struct et_reader *r, const struct et_field *f
                              const struct share *share, double *value)
 {
     const double ranks = share->ranks;
-    if (field->parallel == ET_WHOLE || ranks == 1)
+    const bool split = share->split && strcmp(field->model_key, share->split) == 0;
+    if ((field->parallel == ET_WHOLE && !split) || ranks == 1)
         return ET_OK;
     if (fmod(*value, ranks) == 0) {
         *value /= ranks;
         return ET_OK;
     }
-    if (field->parallel == ET_DIVIDED)
+    if (field->parallel != ET_REPLICATED)
         return et_json_fail(r->json, share->tp, r->error, "tp = %.0f does not divide %s = %.0f of %s", ranks,
                             field->model_key, *value, share->model->string);
     if (fmod(ranks, *value) != 0)
@@ -225,6 +244,8 @@ enum et_status et_models_apply(const struct et_reader *r, const cJSON *model, co
         status = apply(r, share.model, &share, given);
     if (status == ET_OK && layer) {
         status = find(r, layer, "layer", et_json_get(share.model, "layers"), &values);
+        const cJSON *split = status == ET_OK ? et_json_get(values, SPLIT) : NULL;
+        share.split = split ? split->valuestring : NULL;
         if (status == ET_OK)
             status = apply(r, values, &share, given);
     }

@@ -47,8 +47,8 @@ static struct et_error error;
 static const char model_text[] =
     "{'big':  {'q_heads':64,'kv_heads':8,'head_dim':128,'window':128,'source':'a'},\n"
     " 'two':  "
-    "{'q_heads':6,'kv_heads':2,'layers':{'local':{'head_dim':32},'global':{'head_dim':64,'kv_heads':1}},"
-    "'source':'b'},\n"
+    "{'q_heads':6,'kv_heads':2,'layers':{'local':{'head_dim':32},'global':{'head_dim':64,'kv_heads':1},"
+    "'cut':{'head_dim':20,'split':'head_dim'}},'source':'b'},\n"
     " 'odd':  {'q_heads':12,'kv_heads':3,'head_dim':0.5,'source':'c'}}";
 
 static void path_of(const char *name, char *path, size_t bytes)
@@ -351,6 +351,13 @@ static const struct {
      "m.json:1:17: q_heads of model a is a list, not a number, a string, true or false"},
     {"{'a':{'layers':{'x':{'windw':1}},'source':''}}",
      "m.json:1:22: model a has \"windw\"; the nearest key there is is \"window\""},
+    {"{'a':{'layers':{'x':{'window':1,'split':1}},'source':''}}", "m.json:1:41: split is 1, not a string"},
+    {"{'a':{'layers':{'x':{'window':1,'split':'sinks'}},'source':''}}",
+     "m.json:1:41: layer x is split by \"sinks\", which it does not have"},
+    {"{'a':{'layers':{'x':{'split':'split'}},'source':''}}",
+     "m.json:1:30: layer x is split by \"split\", which it does not have"},
+    {"{'a':{'split':'q_heads','q_heads':1,'source':''}}",
+     "m.json:1:7: model a has \"split\"; the nearest key there is is \"sinks\""},
     {"{'a':{'layers':{'x':1},'source':''}}", "m.json:1:21: x is 1, not an object"},
     {"{'a':{'layers':{'x/y':{}},'source':''}}", "m.json:1:17: layer \"x/y\" cannot stand in an id: letters, "
                                                 "digits and ._- only, a letter or digit first"},
@@ -514,6 +521,19 @@ START_TEST(tp_divides_what_the_model_gives_and_no_param)
     read_ok(FILE_OF("{'name':'a','model':'big','tp':8,'params':{'q_heads':24,'context':5}}"));
     ck_assert_int_eq(params_of(0, 0)->q_heads, 24);
     ck_assert_int_eq(params_of(0, 0)->kv_heads, 1);
+}
+END_TEST
+
+START_TEST(tp_divides_what_a_layer_is_split_by)
+{
+    read_ok(FILE_OF(
+        "{'name':'a','model':'two','params':{'context':5},'sweep':{'layer':['cut','local'],'tp':[1,2]}}"));
+    static const int64_t head_dim[] = {20, 10, 32, 32};
+    for (int i = 0; i < 4; i++)
+        ck_assert_int_eq(params_of(i, 0)->head_dim, head_dim[i]);
+    ck_assert_int_eq(params_of(1, 0)->q_heads, 3);
+    ck_assert_int_eq(read_text(CASE("'model':'two','layer':'cut','tp':6")), ET_INVALID);
+    ck_assert_str_eq(sentence(), "t.json:3:34: tp = 6 does not divide head_dim = 20 of two");
 }
 END_TEST
 
@@ -1055,6 +1075,7 @@ Suite *et_suite(void)
     tcase_add_test(all, a_layer_lies_on_top_of_its_model);
     tcase_add_test(all, tensor_parallelism_divides_heads_and_shares_the_last_kv_head);
     tcase_add_test(all, tp_divides_what_the_model_gives_and_no_param);
+    tcase_add_test(all, tp_divides_what_a_layer_is_split_by);
     tcase_add_test(all, a_default_follows_the_field_it_is_taken_from);
     tcase_add_test(all, a_case_that_expects_a_refusal_is_not_refused_while_reading);
     tcase_add_test(all, a_cap_makes_a_case_of_its_own_in_its_tier);
