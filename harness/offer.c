@@ -23,34 +23,72 @@ bool et_claim_is_open(const struct et_claim *claim)
 }
 
 /* A name that may stand in an id, on a command line and in a case file. */
+static bool is_name(const char *text, char name[ET_OFFER_NAME])
+{
+    static const char fit[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-";
+    const size_t n = strlen(text);
+    if (n == 0 || n >= ET_OFFER_NAME || strspn(text, fit) != n)
+        return false;
+    memcpy(name, text, n + 1);
+    return true;
+}
+
 static enum et_status read_name(const struct et_json *json, const cJSON *node, const char *what,
                                 char name[ET_OFFER_NAME], struct et_error *error)
 {
-    static const char fit[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-";
-    const size_t n = strlen(node->string);
-    if (n == 0 || n >= ET_OFFER_NAME || strspn(node->string, fit) != n)
-        return et_json_fail_key(json, node, error, "%s has 1 to %d letters, digits, _ . and -", what,
+    if (is_name(node->string, name))
+        return ET_OK;
+    return et_json_fail_key(json, node, error, "%s has 1 to %d letters, digits, _ . and -", what,
+                            ET_OFFER_NAME - 1);
+}
+
+static enum et_status read_values(const struct et_json *json, const cJSON *node,
+                                  struct et_offered_names *names, struct et_field *knob,
+                                  struct et_error *error)
+{
+    int n = 0;
+    for (const cJSON *value = node->child; value; value = value->next, n++) {
+        if (n == ET_OFFER_VALUES)
+            return et_json_fail(json, value, error, "knob %s has more than %d names", names->knob,
+                                ET_OFFER_VALUES);
+        if (!cJSON_IsString(value) || !is_name(value->valuestring, names->value[n]))
+            return et_json_fail(json, value, error,
+                                "a name of knob %s has 1 to %d letters, digits, _ . and -", names->knob,
                                 ET_OFFER_NAME - 1);
-    memcpy(name, node->string, n + 1);
+        names->values[n] = names->value[n];
+        for (int i = 0; i < n; i++)
+            if (strcmp(names->value[i], names->value[n]) == 0)
+                return et_json_fail(json, value, error, "knob %s has the name %s twice", names->knob,
+                                    names->value[n]);
+    }
+    *knob = (struct et_field){.name = names->knob, .kind = ET_NAME, .names = names->values};
     return ET_OK;
 }
 
-static enum et_status read_knob(const struct et_json *json, const cJSON *node, char name[ET_OFFER_NAME],
-                                struct et_field *knob, struct et_error *error)
+static enum et_status read_bounds(const struct et_json *json, const cJSON *node, const char *name,
+                                  struct et_field *knob, struct et_error *error)
 {
     int64_t min = 0, max = 0;
-    enum et_status status = read_name(json, node, "a knob", name, error);
-    if (status == ET_OK)
-        status = et_json_array(json, node, name, error);
-    if (status == ET_OK && cJSON_GetArraySize(node) != 2)
+    if (cJSON_GetArraySize(node) != 2)
         return et_json_fail(json, node, error, "knob %s has %d bounds, not 2", name,
                             cJSON_GetArraySize(node));
-    if (status == ET_OK)
-        status = et_json_int(json, node->child, name, -ET_EXACT, ET_EXACT, &min, error);
+    enum et_status status = et_json_int(json, node->child, name, -ET_EXACT, ET_EXACT, &min, error);
     if (status == ET_OK)
         status = et_json_int(json, node->child->next, name, min, ET_EXACT, &max, error);
     *knob = (struct et_field){.name = name, .kind = ET_INT, .min = (double)min, .max = (double)max};
     return status;
+}
+
+static enum et_status read_knob(const struct et_json *json, const cJSON *node, struct et_offered_names *names,
+                                struct et_field *knob, struct et_error *error)
+{
+    enum et_status status = read_name(json, node, "a knob", names->knob, error);
+    if (status == ET_OK)
+        status = et_json_array(json, node, names->knob, error);
+    if (status != ET_OK)
+        return status;
+    return cJSON_IsString(node->child) ? read_values(json, node, names, knob, error)
+                                       : read_bounds(json, node, names->knob, knob, error);
 }
 
 static enum et_status read_variant(const struct et_json *json, const cJSON *node, const char *op,
@@ -64,7 +102,7 @@ static enum et_status read_variant(const struct et_json *json, const cJSON *node
                             cJSON_GetArraySize(node), ET_PARAMS);
     const cJSON *knob = status == ET_OK ? node->child : NULL;
     for (int i = 0; knob && status == ET_OK; i++, knob = knob->next)
-        status = read_knob(json, knob, offered->knob_names[i], &offered->knobs[i], error);
+        status = read_knob(json, knob, &offered->names[i], &offered->knobs[i], error);
     offered->variant =
         (struct et_variant){.op = op, .name = offered->name, .knobs = offered->knobs, .resolve = leave_open};
     return status;
@@ -115,12 +153,15 @@ static void add_knobs(struct et_text *text, const struct et_field *knobs)
     for (int i = 0; knobs[i].name; i++) {
         et_text_add(text, "%s", i ? ", " : "");
         et_json_add_string(text, knobs[i].name);
-        int64_t max = knobs[i].kind == ET_BOOL ? 1 : (int64_t)knobs[i].max;
-        if (knobs[i].kind == ET_NAME)
-            for (max = -1; knobs[i].names[max + 1];)
-                max++;
-        const int64_t min = knobs[i].kind == ET_INT ? (int64_t)knobs[i].min : 0;
-        et_text_add(text, ": [%" PRId64 ", %" PRId64 "]", min, max);
+        et_text_add(text, ": [");
+        for (int k = 0; knobs[i].kind == ET_NAME && knobs[i].names[k]; k++) {
+            et_text_add(text, "%s", k ? ", " : "");
+            et_json_add_string(text, knobs[i].names[k]);
+        }
+        if (knobs[i].kind != ET_NAME)
+            et_text_add(text, "%" PRId64 ", %" PRId64, knobs[i].kind == ET_INT ? (int64_t)knobs[i].min : 0,
+                        knobs[i].kind == ET_INT ? (int64_t)knobs[i].max : 1);
+        et_text_add(text, "]");
     }
 }
 

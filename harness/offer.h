@@ -1,7 +1,7 @@
 /*
  * What a program that is none of ours (--port exec:CMD) offers in its hello, and our worker in any:
  *
- *   "variants": {OPERATOR: {NAME: {KNOB: [MIN, MAX], ...}, ...}, ...}
+ *   "variants": {OPERATOR: {NAME: {KNOB: [MIN, MAX] or [VALUE'S NAME, ...], ...}, ...}, ...}
  *
  * It stands for a port's table of variants. What one of them claims is known from its replies only.
  */
@@ -11,13 +11,20 @@
 #include "../ref/etalon_port.h"
 #include "json.h"
 
-enum { ET_OFFER_NAME = 24 }; /* bytes of a name, its end included */
+enum { ET_OFFER_NAME = 24 };  /* bytes of a name, its end included */
+enum { ET_OFFER_VALUES = 8 }; /* names of a knob's values */
+
+/* What a knob's field points at. */
+struct et_offered_names {
+    char knob[ET_OFFER_NAME], value[ET_OFFER_VALUES][ET_OFFER_NAME];
+    const char *values[ET_OFFER_VALUES + 1];
+};
 
 struct et_offered {
     struct et_variant variant;
     char name[ET_OFFER_NAME];
     struct et_field knobs[ET_PARAMS + 1];
-    char knob_names[ET_PARAMS][ET_OFFER_NAME];
+    struct et_offered_names names[ET_PARAMS];
 };
 
 /* Starts as all zeros. */

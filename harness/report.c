@@ -374,16 +374,21 @@ static void write_header(struct et_report *report, const struct et_device *devic
     write_line(report, &text);
 }
 
+/* A param or a knob by its name, `value` by its own where it has one. */
+static void add_value(struct et_text *text, const struct et_field *field, double value)
+{
+    if (field->kind == ET_NAME)
+        add_text(text, field->name, field->names[(int)value]);
+    else
+        add_figure(text, field->name, value);
+}
+
 static void add_params(struct et_text *text, const struct et_case *c)
 {
     add_key(text, "params");
     et_text_add(text, "{");
-    for (const struct et_field *f = c->op->params; f->name && !c->refused; f++) {
-        if (f->kind == ET_NAME)
-            add_text(text, f->name, f->names[et_param_int(f, c->steps[0].params)]);
-        else
-            add_figure(text, f->name, et_param_real(f, c->steps[0].params));
-    }
+    for (const struct et_field *f = c->op->params; f->name && !c->refused; f++)
+        add_value(text, f, et_param_real(f, c->steps[0].params));
     et_text_add(text, "}");
     add_key(text, "dtypes");
     et_text_add(text, "{");
@@ -403,7 +408,7 @@ static void add_claim(struct et_text *text, const struct et_run *run, const stru
     et_text_add(text, "{");
     const struct et_field *knobs = run->ask.variant->knobs;
     for (int k = 0; k < et_field_count(knobs); k++)
-        add_figure(text, knobs[k].name, (double)claim->knob[k]);
+        add_value(text, &knobs[k], (double)claim->knob[k]);
     et_text_add(text, "}");
     add_text(text, "order", claim->order.name);
     add_text(text, "sum", et_format(claim->arith.sum)->name);

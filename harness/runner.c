@@ -278,8 +278,11 @@ static enum et_status read_knobs(const struct et_json *json, const cJSON *node,
     for (int i = 0; i < et_field_count(variant->knobs); i++)
         keys[i] = variant->knobs[i].name;
     enum et_status status = et_json_exact(json, node, "knobs", keys, error);
-    for (int i = 0; keys[i] && status == ET_OK; i++)
+    for (int i = 0; keys[i] && status == ET_OK; i++) {
         status = et_json_int(json, et_json_get(node, keys[i]), keys[i], -ET_EXACT, ET_EXACT, &knob[i], error);
+        if (status == ET_OK && et_field_check(&variant->knobs[i], (double)knob[i], error) != ET_OK)
+            status = ET_INVALID;
+    }
     return status;
 }
 

@@ -18,7 +18,7 @@ DIGEST = sys.argv[1]
 CC = 'aarch64-linux-gnu-gcc'
 FLAGS = ['-std=c11', '-O3', '-ffp-contract=off', '-static']
 # Files of ocl/ that need OpenCL's headers or the embedded kernels; absent.c stands in for them.
-OF_DEVICES = {'build', 'cl', 'device', 'driver', 'port', 'probe', 'source'}
+OF_DEVICES = {'build', 'cl', 'device', 'driver', 'port', 'probe', 'shuffle', 'source'}
 
 
 def missing():

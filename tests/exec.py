@@ -358,6 +358,12 @@ class Hello(Exec):
                 ('{"etalon": 1, "port": "p", %s, "variants": {"gqa_av": {"a/b": {}}}}' % device, 'a variant has 1 to 23'),
                 ('{"etalon": 1, "port": "p", %s, "variants": {"gqa_av": {"a": {"k": [2, 1]}}}}' % device, 'k is 1'),
                 ('{"etalon": 1, "port": "p", %s, "variants": {"gqa_av": {"a": {"k": [2]}}}}' % device, 'knob k has 1 bounds'),
+                ('{"etalon": 1, "port": "p", %s, "variants": {"gqa_av": {"a": {"k": ["x", "x"]}}}}' % device, 'the name x twice'),
+                ('{"etalon": 1, "port": "p", %s, "variants": {"gqa_av": {"a": {"k": ["x", 1]}}}}' % device, 'a name of knob k has'),
+                ('{"etalon": 1, "port": "p", %s, "variants": {"gqa_av": {"a": {"k": ["x", "y z"]}}}}' % device,
+                 'a name of knob k has'),
+                ('{"etalon": 1, "port": "p", %s, "variants": {"gqa_av": {"a": {"k": [%s]}}}}' % (
+                    device, ', '.join(f'"n{i}"' for i in range(9))), 'knob k has more than 8 names'),
                 ('{"etalon": 1, "port": "p", "device": {}, "variants": {"gqa_av": {"a": {}}}}', 'device has no name')):
             with self.subTest(text):
                 done = self.says(text)
@@ -485,6 +491,29 @@ port.answer, port.say = other, knob''')
             _, lines, _ = self.judged(command, self.cases(5), *args)
             self.assertEqual({'lanes': lanes}, lines['c5']['claim']['knobs'])
         self.assertEqual(2, self.etalon('run', '--port', command, self.cases(5), '--variant', 'plain:lanes=9').returncode)
+
+    def test_gives_the_number_of_a_knob_that_is_a_name(self):
+        command = self.around('''
+def other(request):
+    reply = answer(request)
+    reply['claims'][0]['knobs'] = {'dot': request['knobs'].get('dot', 0)}
+    return reply
+def knob(message):
+    if 'etalon' in message:
+        message['variants']['gqa_av']['plain'] = {'dot': ['fma', 'pair']}
+    say(message)
+port.answer, port.say = other, knob''')
+        for dot, claimed in (('fma', 'fma'), ('pair', 'pair')):
+            _, lines, done = self.judged(command, self.cases(5, variants=[{'name': 'plain', 'dot': dot}]))
+            self.assertEqual({'dot': claimed}, lines['c5']['claim']['knobs'], done.stderr)
+        beyond = self.around('def twice(request):\n    reply = answer(request)\n    reply["claims"][0]["knobs"] = {"dot": 2}\n'
+                             '    return reply\ndef knob(message):\n    if "etalon" in message:\n'
+                             '        message["variants"]["gqa_av"]["plain"] = {"dot": ["fma", "pair"]}\n    say(message)\n'
+                             'port.answer, port.say = twice, knob')
+        status, lines, _ = self.judged(beyond, self.cases(5))
+        self.assertEqual(('ERROR', True), (lines['c5']['verdict'], 'dot is 2' in lines['c5']['reason']), lines['c5'])
+        wrong = self.cases(5, variants=[{'name': 'plain', 'dot': 'mad'}])
+        self.assertIn('dot cannot be "mad"; the nearest is "fma"', self.etalon('run', '--port', command, wrong).stderr)
 
     def test_passes_over_variants_of_etalons_own_port(self):
         self.assertEqual((0, [('PASS', '')]), self.verdicts('', 5, variants=['gqa', {'name': 'gqa_split', 'splits': 8}])[:2])
