@@ -9,6 +9,9 @@ enum { WEIGHT, WEIGHT_SCALE, ZERO_POINTS, ACT_SCALE, ACT, BIAS, OUT };
 
 enum { MOST_TOKENS = 16, STAGE_BYTES = 65536, UNITS = 20, WAVES_OF_UNIT = 16, ITEMS = 64 };
 
+/* Of local memory, more than drivers keep for themselves in a kernel: NVIDIA's 16. */
+enum { DRIVER_BYTES = 64 };
+
 /* Knobs of sml, mid and big; behind them, in a claim, what resolve took from the device. */
 enum { LANES, A_CHUNK, DOT, YTILE, UNROLL, WAVES, TAIL, STAGED, GROUPS };
 
@@ -160,8 +163,8 @@ static int64_t copy_bytes(const struct et_problem *problem, int64_t elements)
  */
 static int64_t room_of(const struct et_problem *problem, const struct et_device *device, const int64_t *knob)
 {
-    const int64_t all =
-        device->local_memory > 0 && device->local_memory < STAGE_BYTES ? device->local_memory : STAGE_BYTES;
+    const int64_t has = device->local_memory > 0 ? device->local_memory - DRIVER_BYTES : STAGE_BYTES;
+    const int64_t all = has < STAGE_BYTES ? has : STAGE_BYTES;
     const int64_t room = all / 16 * 16 - partial_bytes(problem->params, knob);
     return room > 0 ? room : 0;
 }
@@ -617,6 +620,26 @@ struct et_skinny_gemm_choice et_skinny_gemm_dispatch(const struct et_problem *pr
         .active = (int)active_waves(p->out_features, knob[COMPUTE_UNITS] * row->ytile, row->waves)};
 }
 
+static const struct et_ocl_variant *const of_auto[] = {&et_ocl_skinny_gemm_naive, &et_ocl_skinny_gemm_sml,
+                                                       &et_ocl_skinny_gemm_mid, &et_ocl_skinny_gemm_big,
+                                                       NULL};
+
+/* The table's kernel, or of sml, mid and big the next whose local memory the device has: the bytes are the
+ * same. */
+static enum et_status resolve_chosen(const struct et_ocl_variant *chosen, const struct et_problem *problem,
+                                     const struct et_device *device, const int64_t *knob,
+                                     struct et_claim *claim, struct et_error *why)
+{
+    int i = 0;
+    while (of_auto[i] != chosen)
+        i++;
+    enum et_status status = chosen->variant.resolve(problem, device, knob, claim, why);
+    while (status == ET_LACKING && i > 0 && of_auto[i + 1])
+        status = of_auto[++i]->variant.resolve(problem, device, knob, claim, why);
+    snprintf(claim->variant, sizeof claim->variant, "%s", of_auto[i]->variant.name);
+    return status;
+}
+
 static enum et_status resolve_auto(const struct et_problem *problem, const struct et_device *device,
                                    const int64_t *asked, struct et_claim *claim, struct et_error *why)
 {
@@ -626,15 +649,13 @@ static enum et_status resolve_auto(const struct et_problem *problem, const struc
     const int64_t tail = !c.swap ? 0 : device->shuffles >= 32 ? 1 : device->vendor_shuffles >= 32 ? 2 : 0;
     const int64_t inner[] = {[LANES] = 32,        [A_CHUNK] = c.a_chunk, [DOT] = 0,    [YTILE] = c.ytile,
                              [UNROLL] = c.unroll, [WAVES] = c.active,    [TAIL] = tail};
-    const struct et_variant *chosen = &c.variant->variant;
-    const enum et_status status = chosen->resolve(problem, device, inner, claim, why);
+    const enum et_status status = resolve_chosen(c.variant, problem, device, inner, claim, why);
     int64_t found[GROUPS + 1];
     memcpy(found, claim->knob, sizeof found);
     if (found[GROUPS] > knob[COMPUTE_UNITS])
         found[GROUPS] = knob[COMPUTE_UNITS];
     memcpy(claim->knob, knob, sizeof knob);
     memcpy(claim->knob + CHOSEN, found, sizeof found);
-    snprintf(claim->variant, sizeof claim->variant, "%s", chosen->name);
     return status;
 }
 
@@ -642,8 +663,11 @@ static int plan_auto(const struct et_problem *problem, const struct et_claim *cl
                      struct et_launch *launches)
 {
     struct et_claim inner = *claim;
+    int i = 0;
     memcpy(inner.knob, claim->knob + CHOSEN, (GROUPS + 1) * sizeof *inner.knob);
-    return et_skinny_gemm_dispatch(problem, claim->knob).variant->plan(problem, &inner, launches);
+    while (strcmp(of_auto[i]->variant.name, claim->variant) != 0)
+        i++;
+    return of_auto[i]->plan(problem, &inner, launches);
 }
 
 /* It would run one of the others a second time. */

@@ -260,6 +260,33 @@ START_TEST(auto_claims_the_variant_that_runs_and_launches_its_row)
 }
 END_TEST
 
+/* 4 x 8192 of bf16 are 64 KiB: sml by the table, and more than the device has. */
+START_TEST(auto_takes_the_next_kernel_where_local_memory_is_short)
+{
+    static const char *const fast[] = {"auto", "mid", "big"};
+    const struct et_skinny_gemm params = {4, 256, 8192, ET_BIAS_NONE, 0, 0};
+    const struct et_problem problem = shaped(&params);
+    const struct et_device device = {.compute_units = 2, .local_memory = 49152};
+    struct et_claim claim;
+    struct et_launch launch[ET_LAUNCHES];
+    for (int i = 0; i < 3; i++) {
+        const struct et_ocl_variant *v = variant_named(fast[i]);
+        ck_assert_int_eq(v->variant.resolve(&problem, &device, NULL, &claim, NULL), ET_OK);
+        ck_assert_int_eq(v->plan(&problem, &claim, launch), 1);
+        /* NVIDIA's driver keeps 16 bytes of the 49152 for itself */
+        ck_assert_uint_le(launch[0].local_bytes, 49152 - 16);
+        ck_assert_uint_ge(launch[0].local_bytes, 49152 - 4096);
+        if (i == 0) {
+            ck_assert_str_eq(claim.variant, "mid");
+            ck_assert_str_eq(launch[0].kernel, "skinny_gemm_mid");
+        }
+    }
+    const struct et_device none = {.compute_units = 2, .local_memory = 511};
+    struct et_error why = {""};
+    ck_assert_int_eq(variant_named("auto")->variant.resolve(&problem, &none, NULL, &claim, &why), ET_LACKING);
+}
+END_TEST
+
 /* ---- What is launched ---- */
 
 #define DEFAULT ET_UNSET
@@ -496,6 +523,7 @@ Suite *et_suite(void)
     tcase_add_loop_test(resolve, the_first_row_that_holds_is_taken, 0, COUNT(rules));
     tcase_add_test(resolve, padding_of_act_counts_against_the_capacity);
     tcase_add_test(resolve, auto_claims_the_variant_that_runs_and_launches_its_row);
+    tcase_add_test(resolve, auto_takes_the_next_kernel_where_local_memory_is_short);
     tcase_add_loop_test(resolve, every_shape_is_launched_whole, 0, COUNT(sizes));
     tcase_add_loop_test(resolve, what_does_not_fit_is_named_with_value_and_limit, 0, COUNT(refusals));
     tcase_add_test(resolve, a_device_without_sub_groups_has_no_exchanges);
