@@ -23,7 +23,7 @@ _etalon() {
         --color) words='auto always never' ;;
         --port) words='ocl ocl: openblas exec: plugin:' ;;
         --limit) words='work_group= local_memory= alloc= no_subgroups' ;;
-        --cases | --mutants | --skeleton | --keep | --outputs)
+        --cases | --mutants | --skeleton | --keep | --binaries | --outputs)
             mapfile -t COMPREPLY < <(compgen -d -- "$word")
             return
             ;;

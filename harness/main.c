@@ -67,6 +67,7 @@ static const char usage[] =
     "output      -o, --results FILE.jsonl         --junit FILE.xml     -v, --verbose     -q, --quiet\n"
     "            --color auto|always|never        --slowest N          --keep DIR (the jobs of failing "
     "runs)\n"
+    "            --binaries DIR (the programs as the driver built them)\n"
     "forms       --json (all that is known)       --abi (kernel arguments and options of each variant)\n"
     "            --schema (JSON Schema of case files; without OP: of all operators)\n"
     "            --skeleton DIR (a folder of kernels to start from, for --port ocl:DIR)\n"
@@ -117,6 +118,7 @@ enum {
     OPT_MAX_FAIL,
     OPT_SLOWEST,
     OPT_KEEP,
+    OPT_BINARIES,
     OPT_MEMORY,
     OPT_CASES,
     OPT_MUTANTS,
@@ -153,6 +155,7 @@ static const struct option options_table[] = {
     {"max-fail", required_argument, NULL, OPT_MAX_FAIL},
     {"slowest", required_argument, NULL, OPT_SLOWEST},
     {"keep", required_argument, NULL, OPT_KEEP},
+    {"binaries", required_argument, NULL, OPT_BINARIES},
     {"memory", required_argument, NULL, OPT_MEMORY},
     {"verbose", no_argument, NULL, 'v'},
     {"quiet", no_argument, NULL, 'q'},
@@ -346,6 +349,9 @@ static bool set_option(int option, struct et_options *options)
         return *optarg;
     case OPT_KEEP:
         options->keep = optarg;
+        return *optarg;
+    case OPT_BINARIES:
+        options->binaries = optarg;
         return *optarg;
     case 'x':
         options->max_fail = 1;
@@ -668,6 +674,9 @@ static enum et_status open_port(struct et_options *options, struct opened *opene
         return ET_OK;
     if (options->command && (!options->guards || options->limit))
         return et_fail(error, ET_INVALID, "--port exec:CMD takes no --guards and no --limit: they are CMD's");
+    if (options->binaries)
+        return et_fail(error, ET_INVALID, "--port %s takes no --binaries: it builds nothing of etalon's",
+                       options->port);
     on_signals(on_signal); /* it may never say hello, and is to be ended */
     if (options->command)
         memcpy(opened->argv, (const char *[]){"/bin/sh", "-c", options->command}, 3 * sizeof *opened->argv);
@@ -1070,9 +1079,11 @@ static int command_worker(struct et_options *options)
 {
     if (options->command)
         return refuse("worker takes no --port exec:CMD: CMD is the worker itself%s%s", "", "");
+    const char *outside = options->plugin ? "plugin:FILE.so" : "openblas";
+    if (options->binaries && is_outside(options))
+        return refuse("worker takes no --binaries of --port %s%s", outside, "");
     if (options->list && is_outside(options))
-        return refuse("worker takes no --list of --port %s, which is one device%s",
-                      options->plugin ? "plugin:FILE.so" : "openblas", "");
+        return refuse("worker takes no --list of --port %s, which is one device%s", outside, "");
     if (options->list)
         return et_worker_list(&et_ocl);
     if (options->devices.count != 1 && !is_outside(options))
@@ -1080,7 +1091,8 @@ static int command_worker(struct et_options *options)
     const struct et_open open = {.place = is_outside(options) ? "0:0" : options->devices.at[0],
                                  .folder = options->folder,
                                  .guards = options->guards,
-                                 .limits = options->limits};
+                                 .limits = options->limits,
+                                 .binaries = options->binaries};
     return et_worker(options->plugin ? NULL : options->openblas ? &et_blas : &et_ocl, options->plugin, &open);
 }
 
@@ -1097,7 +1109,7 @@ static const struct command {
                                 OPT_DRY_RUN, OPT_DEVICE, OPT_PORT,     OPT_GUARDS,   OPT_LIMIT,   'j',
                                 OPT_TIMEOUT, OPT_REPEAT, OPT_SEED,     OPT_STRICT,   OPT_KNOWN,   'o',
                                 OPT_JUNIT,   OPT_FAILED, OPT_MAX_FAIL, OPT_SLOWEST,  OPT_KEEP,    OPT_MEMORY,
-                                'v',         'q',        OPT_COLOR,    OPT_CASES}},
+                                'v',         'q',        OPT_COLOR,    OPT_CASES,    OPT_BINARIES}},
     {"dump",
      command_dump,
      true,
@@ -1114,7 +1126,7 @@ static const struct command {
                                       OPT_MUTANTS}},
     {"list", command_list, false, {OPT_PORT, OPT_TIMEOUT, 'v', OPT_CASES}},
     {"describe", command_describe, false, {OPT_JSON, OPT_ABI, OPT_SCHEMA, OPT_SKELETON}},
-    {"worker", command_worker, false, {OPT_PORT, OPT_DEVICE, OPT_GUARDS, OPT_LIMIT, OPT_LIST}},
+    {"worker", command_worker, false, {OPT_PORT, OPT_DEVICE, OPT_GUARDS, OPT_LIMIT, OPT_BINARIES, OPT_LIST}},
 };
 
 static bool takes(const struct command *command, int option)

@@ -30,11 +30,12 @@ struct et_options {
     struct et_ceilings limits;
     const char *limit; /* the same as given, or NULL */
     const char *known, *results, *junit;
-    const char *failed; /* a results file: only what failed there */
-    const char *keep;   /* a folder for the jobs of failing runs */
-    int max_fail;       /* 0: no limit */
-    int slowest;        /* how many are listed */
-    int64_t memory;     /* bytes that the buffers of a run may have; 0: no limit */
+    const char *failed;   /* a results file: only what failed there */
+    const char *keep;     /* a folder for the jobs of failing runs */
+    const char *binaries; /* a folder for the programs that are built */
+    int max_fail;         /* 0: no limit */
+    int slowest;          /* how many are listed */
+    int64_t memory;       /* bytes that the buffers of a run may have; 0: no limit */
     int threads;
     double timeout_s; /* 0: 60, or 1200 under Oclgrind */
     int repeat;       /* 0: the case's */

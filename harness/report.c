@@ -492,6 +492,7 @@ static void write_result(struct et_report *report, const struct et_result *resul
         add_digests(&text, "inputs", result->inputs, result->steps);
         add_digests(&text, "outputs", result->outputs, result->steps);
         add_figure(&text, "device_ns", result->device_ns);
+        add_figure(&text, "device_ns_median", result->device_ns_median);
         add_figure(&text, "compile_s", result->times.compile);
         add_figure(&text, "kernel_s", result->times.kernel);
         add_text(&text, "program", result->program);

@@ -24,7 +24,7 @@ struct et_result {
     const struct et_claim *claim;         /* of the first step; NULL where nothing ran */
     int steps;
     const char (*inputs)[33], (*outputs)[33]; /* digests, one a step; NULL where nothing ran */
-    double device_ns;
+    double device_ns, device_ns_median;
     struct et_times times;
     const char *program;
     const char *kept; /* the folder that its job is kept in, or NULL */

@@ -24,7 +24,7 @@
 /* One device under test. */
 struct station {
     struct et_runner runner;
-    const char *argv[11];
+    const char *argv[13];
     char place[16];        /* in argv: a hello may name no place, or another */
     enum et_status opened; /* ET_OK, or why every run on it ends the same way */
     struct et_error why;
@@ -66,7 +66,7 @@ struct attempt {
     struct answer *answers; /* one a job */
     struct et_judgement judgement;
     char (*outputs)[33];
-    double device_ns;
+    double device_ns, device_ns_median;
     int repeats;
 };
 
@@ -676,6 +676,19 @@ static bool mistrusted(const struct context *context, const struct group *group,
            !et_exact_covers(&group->jobs[0].steps[0].problem, &attempt->claims[0].arith);
 }
 
+/* Of n executions of a step; of an even number the lower one. */
+static double median_ns(const struct et_facts *facts, int n)
+{
+    int i = 0;
+    for (int before = -1; before != (n - 1) / 2; i++) {
+        before = 0;
+        for (int k = 0; k < n; k++)
+            before += facts[k].device_ns < facts[i].device_ns ||
+                      (facts[k].device_ns == facts[i].device_ns && k < i);
+    }
+    return facts[i - 1].device_ns;
+}
+
 static void judge_group(struct group *group)
 {
     for (int i = 0; i < group->attempt_count; i++) {
@@ -698,6 +711,7 @@ static void judge_group(struct group *group)
             judge_twins(group, attempt, step);
             judge_pairs(group, i, step);
             attempt->device_ns += input.facts[0].device_ns;
+            attempt->device_ns_median += median_ns(input.facts, input.repeats);
             struct et_error error;
             if (et_digest(&input.job->steps[step].problem, ET_OUTPUT, input.outputs[0].data,
                           group->context->stop, attempt->outputs[step], &error) != ET_OK)
@@ -707,22 +721,26 @@ static void judge_group(struct group *group)
 
 /* ---- Keeping ---- */
 
-/* The folder of --keep is ours alone, so that nothing in it is of another run. */
-static enum et_status make_keep(const struct et_options *options, struct et_error *error)
+/* The folder that an option names is ours alone, so that nothing in it is of another run. path: or NULL. */
+static enum et_status own_folder(const char *option, const char *path, struct et_error *error)
 {
-    if (!options->keep)
+    if (!path)
         return ET_OK;
-    if (mkdir(options->keep, 0777) == 0)
+    if (mkdir(path, 0777) == 0)
         return ET_OK;
-    DIR *folder = errno == EEXIST ? opendir(options->keep) : NULL;
-    if (!folder)
-        return et_fail(error, ET_INVALID, "--keep %s: %s", options->keep, strerror(errno));
+    DIR *folder = errno == EEXIST ? opendir(path) : NULL;
+    if (!folder || access(path, W_OK | X_OK) != 0) {
+        const char *why = strerror(errno);
+        if (folder)
+            closedir(folder);
+        return et_fail(error, ET_INVALID, "%s %s: %s", option, path, why);
+    }
     int entries = 0;
     while (readdir(folder))
         entries++;
     closedir(folder);
     /* "." and ".." */
-    return entries <= 2 ? ET_OK : et_fail(error, ET_INVALID, "--keep %s: not empty", options->keep);
+    return entries <= 2 ? ET_OK : et_fail(error, ET_INVALID, "%s %s: not empty", option, path);
 }
 
 /* After the case and fill: what is no name of a file is cut or replaced, and then the group's number added.
@@ -833,6 +851,7 @@ static void report_group(struct context *context, struct group *group)
             result.inputs = (const char(*)[33])group->inputs;
             result.outputs = (const char(*)[33])attempt->outputs;
             result.device_ns = attempt->device_ns;
+            result.device_ns_median = attempt->device_ns_median;
             result.program = attempt->answers[0].reply.facts[0].program;
         }
         apply_known(context, &result);
@@ -1081,6 +1100,10 @@ static enum et_status start(struct context *context, struct station *station, co
         station->argv[n++] = "--limit";
         station->argv[n++] = options->limit;
     }
+    if (options->binaries) {
+        station->argv[n++] = "--binaries";
+        station->argv[n++] = options->binaries;
+    }
     snprintf(station->place, sizeof station->place, "%s", device->place);
     station->runner.device = *device;
     station->runner.argv = station->argv;
@@ -1283,7 +1306,9 @@ int et_run_plan(const struct et_options *options, const struct et_plan *plan,
     int code = ET_EXIT_USAGE;
     enum et_status status = options->known ? et_known_read(options->known, &context.known, &error) : ET_OK;
     if (status == ET_OK)
-        status = make_keep(options, &error);
+        status = own_folder("--keep", options->keep, &error);
+    if (status == ET_OK)
+        status = own_folder("--binaries", options->binaries, &error);
     if (status == ET_OK && needs_device(plan)) {
         status = open_stations(&context, &drivers, &error);
         code = ET_EXIT_NOTHING;

@@ -1,5 +1,7 @@
 #include "device.h"
 
+#include <errno.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "source.h"
@@ -60,6 +62,70 @@ static enum et_status build(struct et_session *session, struct et_program *progr
     return code == CL_BUILD_PROGRAM_FAILURE ? ET_UNBUILT : status;
 }
 
+/* FNV-1a. */
+static uint64_t add_hash(uint64_t hash, const char *text)
+{
+    for (; *text; text++)
+        hash = (hash ^ (unsigned char)*text) * UINT64_C(0x100000001b3);
+    return hash;
+}
+
+static enum et_status write_file(const char *stem, const char *ending, const void *bytes, size_t n,
+                                 struct et_error *error)
+{
+    char *path = et_print(error, "%s.%s", stem, ending);
+    if (!path)
+        return ET_FAILED;
+    FILE *file = fopen(path, "wb");
+    bool good = file && fwrite(bytes, 1, n, file) == n;
+    good = file && fclose(file) == 0 && good;
+    const enum et_status status = good ? ET_OK : et_fail(error, ET_FAILED, "%s: %s", path, strerror(errno));
+    et_free(path);
+    return status;
+}
+
+/* *binary is the caller's. The context has one device, and so the program one binary. */
+static enum et_status get_binary(const struct et_session *session, const struct et_program *program,
+                                 unsigned char **binary, size_t *bytes, struct et_error *error)
+{
+    const struct et_cl *cl = &session->cl;
+    *bytes = 0;
+    *binary = NULL;
+    enum et_status status = et_cl_done(
+        cl, "clGetProgramInfo",
+        cl->clGetProgramInfo(program->program, CL_PROGRAM_BINARY_SIZES, sizeof *bytes, bytes, NULL), error);
+    if (status == ET_OK && *bytes == 0)
+        status = et_fail(error, ET_FAILED, "the driver gives no binary of a program built with %s",
+                         program->options);
+    if (status == ET_OK)
+        *binary = et_alloc(*bytes, 1, error);
+    if (!*binary)
+        return ET_FAILED;
+    return et_cl_done(
+        cl, "clGetProgramInfo",
+        cl->clGetProgramInfo(program->program, CL_PROGRAM_BINARIES, sizeof *binary, binary, NULL), error);
+}
+
+static enum et_status save(const struct et_session *session, const char *file,
+                           const struct et_program *program, struct et_error *error)
+{
+    const uint64_t hash = add_hash(add_hash(UINT64_C(0xcbf29ce484222325), program->source), program->options);
+    char *stem = et_print(error, "%s/%.*s-%016llx@%s", session->binaries, (int)strcspn(file, "."), file,
+                          (unsigned long long)hash, session->device.place);
+    char *line = stem ? et_print(error, "%s %s\n", file, program->options) : NULL;
+    unsigned char *binary = NULL;
+    size_t bytes;
+    enum et_status status = line ? get_binary(session, program, &binary, &bytes, error) : ET_FAILED;
+    if (status == ET_OK)
+        status = write_file(stem, "bin", binary, bytes, error);
+    if (status == ET_OK)
+        status = write_file(stem, "txt", line, strlen(line), error);
+    et_free(binary);
+    et_free(line);
+    et_free(stem);
+    return status;
+}
+
 static const struct et_program *find(const struct et_session *session, const char *source,
                                      const char *options)
 {
@@ -69,8 +135,8 @@ static const struct et_program *find(const struct et_session *session, const cha
     return program;
 }
 
-static enum et_status add_program(struct et_session *session, const char *source, const char *options,
-                                  struct et_error *error)
+static enum et_status add_program(struct et_session *session, const char *file, const char *source,
+                                  const char *options, struct et_error *error)
 {
     struct et_program *program = et_alloc(1, sizeof *program, error);
     if (!program)
@@ -80,6 +146,8 @@ static enum et_status add_program(struct et_session *session, const char *source
     program->options = program->source ? et_strdup(options, error) : NULL;
     if (program->options)
         status = build(session, program, error);
+    if (status == ET_OK && session->binaries)
+        status = save(session, file, program, error);
     if (status == ET_OK) {
         program->next = session->programs;
         session->programs = program;
@@ -89,11 +157,11 @@ static enum et_status add_program(struct et_session *session, const char *source
     return status;
 }
 
-static enum et_status make(struct et_session *session, const char *source, const char *options,
-                           const char *kernel, cl_kernel *dst, struct et_error *error)
+static enum et_status make(struct et_session *session, const char *file, const char *source,
+                           const char *options, const char *kernel, cl_kernel *dst, struct et_error *error)
 {
     if (!find(session, source, options)) {
-        const enum et_status status = add_program(session, source, options, error);
+        const enum et_status status = add_program(session, file, source, options, error);
         if (status != ET_OK)
             return status;
     }
@@ -114,7 +182,7 @@ enum et_status et_kernel(struct et_session *session, const char *folder, const c
     if (status == ET_OK) {
         session->cl.kernel = kernel;
         session->cl.options = all;
-        status = make(session, source.data, all, kernel, dst, error);
+        status = make(session, file, source.data, all, kernel, dst, error);
         session->cl.kernel = session->cl.options = NULL;
     }
     et_text_free(&source);

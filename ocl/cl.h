@@ -27,6 +27,7 @@
     X(clGetPlatformIDs)                                                                                      \
     X(clGetPlatformInfo)                                                                                     \
     X(clGetProgramBuildInfo)                                                                                 \
+    X(clGetProgramInfo)                                                                                      \
     X(clReleaseCommandQueue)                                                                                 \
     X(clReleaseContext)                                                                                      \
     X(clReleaseEvent)                                                                                        \

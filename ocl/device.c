@@ -247,6 +247,11 @@ static enum et_status open_session(const struct et_open *options, struct et_sess
         if (!session->folder)
             return ET_FAILED;
     }
+    if (options->binaries) {
+        session->binaries = et_strdup(options->binaries, error);
+        if (!session->binaries)
+            return ET_FAILED;
+    }
     cl_platform_id platform;
     enum et_status status = et_driver_environment(error);
     if (status == ET_OK)
@@ -298,5 +303,6 @@ void et_device_close(struct et_session *session)
     if (session->context)
         session->cl.clReleaseContext(session->context);
     et_free(session->folder);
+    et_free(session->binaries);
     et_free(session);
 }

@@ -14,7 +14,7 @@ struct et_session {
     cl_device_id id;
     cl_context context;
     cl_command_queue queue;
-    char *folder;                        /* or NULL */
+    char *folder, *binaries;             /* or NULL */
     const struct et_override *overrides; /* of the request, or NULL */
     bool guards;
     struct et_program *programs;
@@ -23,7 +23,8 @@ struct et_session {
 /*
  * A kernel of `file` (an override, of folder, or embedded), built with -cl-std=CL1.2 and options. Programs
  * are kept until the session is closed, so that the same text with the same options is built once. Release
- * the kernel with clReleaseKernel. A build that fails says so with the log.
+ * the kernel with clReleaseKernel. A build that fails says so with the log. With binaries, what was built is
+ * FILE-HASH@PLACE.bin there, HASH of text and options, and FILE-HASH@PLACE.txt is a line: file and options.
  */
 enum et_status et_kernel(struct et_session *session, const char *folder, const char *file,
                          const char *options, const char *kernel, cl_kernel *dst, struct et_error *error);

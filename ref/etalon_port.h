@@ -116,6 +116,7 @@ struct et_open {
     const char *folder;        /* kernel sources looked for here first, or NULL */
     bool guards;               /* guard zones around every buffer; off: buffers of exact size */
     struct et_ceilings limits; /* of the device, from its opening on */
+    const char *binaries;      /* a folder for what is built, or NULL; a plugin may leave it alone */
 };
 
 /* A kernel source in memory, in place of the port's own file of that name. */

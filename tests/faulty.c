@@ -226,6 +226,8 @@ CODE(clGetProgramBuildInfo,
      (cl_program program, cl_device_id device, cl_program_build_info what, size_t bytes, void *dst,
       size_t *needed),
      program, device, what, bytes, dst, needed)
+CODE(clGetProgramInfo, (cl_program program, cl_program_info what, size_t bytes, void *dst, size_t *needed),
+     program, what, bytes, dst, needed)
 CODE(clSetKernelArg, (cl_kernel kernel, cl_uint at, size_t bytes, const void *value), kernel, at, bytes,
      value)
 RELEASE(clReleaseCommandQueue, cl_command_queue)

@@ -121,7 +121,7 @@ class Bash(Completion, unittest.TestCase):
         self.assertEqual(['README.md'], self.complete('etalon', 'run', 'READ'))
         for option in '--junit', '--failed', '--known', '-o', '--results':
             self.assertEqual(['README.md'], self.complete('etalon', 'run', option, 'READ'))
-        for option in '--skeleton', '--keep', '--outputs':
+        for option in '--skeleton', '--keep', '--binaries', '--outputs':
             self.assertEqual(['docs'], self.complete('etalon', 'describe', option, 'do'))
 
 
@@ -136,7 +136,7 @@ class Zsh(Completion, unittest.TestCase):
         self.assertEqual(['files'], self.complete('etalon', 'run', 'READ'))
         for option in '--junit', '--failed', '--known', '-o', '--results':
             self.assertEqual(['files'], self.complete('etalon', 'run', option, '-'))
-        for option in '--skeleton', '--keep', '--outputs':
+        for option in '--skeleton', '--keep', '--binaries', '--outputs':
             self.assertEqual(['files', '-/'], self.complete('etalon', 'describe', option, 'do'))
 
 

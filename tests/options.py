@@ -253,6 +253,53 @@ class JobsThatAreKept(unittest.TestCase):
             self.assertEqual((2, '', f'etalon: --keep {place}: {why}\n'), (ran.code, ran.out, ran.err))
 
 
+class ProgramsThatAreWritten(unittest.TestCase):
+    def test_are_those_of_the_run_once_each_under_their_names(self):
+        folder = fresh() / 'built'
+        ran = judged(faulty_file('right'), '--binaries', folder)
+        self.assertEqual(0, ran.code, ran.err)
+        names = sorted(p.name for p in folder.iterdir() if p.name.startswith('gqa_av'))
+        self.assertEqual(2, len(names), names)
+        for name, ending in zip(names, ('bin', 'txt')):
+            self.assertRegex(name, rf'\Agqa_av-[0-9a-f]{{16}}@0:0\.{ending}\Z')
+        line = (folder / names[1]).read_text()
+        self.assertEqual({line.removesuffix('\n')[:239]}, {run['program'] for run in ran.of.values()})
+        for path in folder.iterdir():
+            self.assertGreater(path.stat().st_size, 0, path)
+        again = fresh() / 'built'
+        self.assertEqual(0, etalon('run', faulty_file('right'), '--binaries', again).code)
+        self.assertEqual(sorted(p.name for p in folder.iterdir()), sorted(p.name for p in again.iterdir()))
+
+    def test_need_a_folder_that_is_empty(self):
+        folder = fresh()
+        (folder / 'x').touch()
+        for place, why in (folder, 'not empty'), (folder / 'x', 'Not a directory'), ('/nonexistent/x', 'No such file or directory'):
+            ran = etalon('run', faulty_file('right'), '--binaries', place)
+            self.assertEqual((2, '', f'etalon: --binaries {place}: {why}\n'), (ran.code, ran.out, ran.err))
+
+    def test_are_an_error_where_they_cannot_be_written(self):
+        """The folder goes while the device is opened: the first file, the probe's, cannot be made."""
+        ran = etalon('worker', '--port', 'ocl', '--device', '0:0', '--binaries', '/nonexistent')
+        self.assertEqual(1, ran.code)
+        self.assertRegex(ran.out, r'\A\{"status": ?"error", ?"error": ?"/nonexistent/probe-[0-9a-f]{16}@0:0\.bin: No such file or directory"\}\n\Z')
+
+    def test_are_none_of_a_program_of_others(self):
+        for port in 'exec:true', 'plugin:x.so':
+            ran = etalon('run', faulty_file('right'), '--port', port, '--binaries', fresh())
+            self.assertEqual((2, '', f"etalon: --port {port} takes no --binaries: it builds nothing of etalon's\n"),
+                             (ran.code, ran.out, ran.err))
+
+
+class TheTimesOfARun(unittest.TestCase):
+    def test_are_of_the_first_execution_and_the_middle_of_all(self):
+        for repeats in 1, 5:
+            (run,) = judged(faulty_file('right'), '--repeat', repeats).of.values()
+            self.assertGreater(run['device_ns'], 0)
+            self.assertGreater(run['device_ns_median'], 0)
+            if repeats == 1:
+                self.assertEqual(run['device_ns'], run['device_ns_median'])
+
+
 class Memory(unittest.TestCase):
     def test_that_is_too_small_skips_with_both_numbers(self):
         # w 6 * 4 * 12 * 4 bytes as in limit.py, v 10 * 2 * 8 * 4, out 6 * 8 * 4: 1152 + 640 + 192; no scratch.
@@ -293,7 +340,7 @@ class WrongUsage(unittest.TestCase):
                                  (ran.code, ran.out, ran.err))
 
     def test_is_an_argument_that_is_empty(self):
-        for option in ('results', 'junit', 'known', 'failed', 'keep', 'filter', 'exclude', 'device', 'cases', 'mutants',
+        for option in ('results', 'junit', 'known', 'failed', 'keep', 'binaries', 'filter', 'exclude', 'device', 'cases', 'mutants',
                        'skeleton', 'operator', 'shard', 'seed', 'memory', 'max-fail', 'tier', 'timeout', 'port'):
             ran = etalon('run', f'--{option}=')
             self.assertEqual((2, '', f'etalon: --{option} takes no empty argument; see etalon --help\n'),
@@ -304,8 +351,8 @@ class WrongUsage(unittest.TestCase):
 
     def test_is_one_that_would_do_nothing(self):
         for command, args in (
-                ('mutate', ['--junit=x', '--failed=x', '-x', '--slowest=1', '--keep=x', '--shard=1/2', '--strict',
-                            '--known=x', '--outputs=x']),
+                ('mutate', ['--junit=x', '--failed=x', '-x', '--slowest=1', '--keep=x', '--binaries=x', '--shard=1/2',
+                            '--strict', '--known=x', '--outputs=x']),
                 ('dump', ['--junit=x', '--failed=x', '-x', '--slowest=1', '--keep=x', '--shard=1/2', '--strict',
                           '--known=x', '--limit=alloc=1G', '--guards=off', '--device=*', '--variant=gqa', '--repeat=2',
                           '--timeout=1', '--memory=1G', '--port=ocl', '--outputs=x', '--mutants=x']),
