@@ -180,8 +180,7 @@ static void add_lane(TENSORS, SIZES, int kind, float *acc, ulong m, ulong at, ul
     }
 }
 
-/* One level of the tree: of each row of `lanes` partials, those that are left get the one `by` lanes further on added.
- * Every item of the group comes here. */
+/* One level of the tree: of each row of `lanes` partials, those that are left get the one `by` lanes further on added. */
 static void fold(local float *partial, uint rows, uint lanes, uint by)
 {
     const uint low = by < 16 ? by : 1, block = by < 16 ? 16 : 2 * by, pairs = lanes / block * low;
@@ -189,17 +188,6 @@ static void fold(local float *partial, uint rows, uint lanes, uint by)
         const uint at = j / pairs * lanes + j % pairs / low * block + j % low;
         partial[at] += partial[at + by];
     }
-    barrier(CLK_LOCAL_MEM_FENCE);
-}
-
-/* partial[r * lanes] becomes the sum of a row's lanes, for r < rows. */
-static void add_partials(local float *partial, uint rows, uint lanes)
-{
-    barrier(CLK_LOCAL_MEM_FENCE);
-    for (uint by = 8; by > 0; by /= 2)
-        fold(partial, rows, lanes, by);
-    for (uint by = 16; by < lanes; by *= 2)
-        fold(partial, rows, lanes, by);
 }
 
 /* Where a sum goes: out, or a shard's place in scratch. */
@@ -230,25 +218,32 @@ static struct place place_of(uint lanes, uint waves)
 }
 
 /*
- * The tail through local memory: `rows` sums of a wave at a time. Those of an item with several lanes are there already.
- * Every item of the group comes here.
+ * The tail through local memory, `rows` sums of a wave at a time, in phases: the sums go there (those of an item with
+ * several lanes are there already), each level of the tree, and what lane 0 has goes out. One loop, for one barrier in the
+ * source: compilers for CPUs take their time with each. Every item of the group comes here.
  */
 static void add_up_local(TENSORS, SIZES, const float *acc, struct place p, ulong first_tile,
                          local float *partial, global float *shard)
 {
-    const uint rows = slots / p.waves;
-    for (uint first = 0; first < SUMS; first += rows) {
-        if (p.step == lanes && p.wave < p.waves)
-            for (uint r = 0; r < rows && first + r < SUMS; r++)
-                partial[(p.wave * rows + r) * lanes + p.lane] = acc[first + r];
-        add_partials(partial, p.waves * rows, lanes);
-        for (uint j = get_local_id(0); j < p.waves * rows; j += get_local_size(0)) {
-            const uint sum = first + j % rows;
-            const ulong m = YTILE * (first_tile + j / rows) + sum / TOKENS;
-            if (sum < SUMS)
-                put_sum(ALL, shard, sum % TOKENS, m, partial[j * lanes]);
-        }
+    const uint rows = slots / p.waves, levels = lanes > 32 ? 6 : 5, phases = levels + 2;
+    for (uint i = 0; i < (SUMS + rows - 1) / rows * phases; i++) {
+        const uint first = i / phases * rows, phase = i % phases;
         barrier(CLK_LOCAL_MEM_FENCE);
+        if (phase == 0) {
+            if (p.step == lanes && p.wave < p.waves)
+                for (uint s = 0; s < SUMS; s++) /* a constant place in acc keeps it in registers */
+                    if (s - first < rows)
+                        partial[(p.wave * rows + s - first) * lanes + p.lane] = acc[s];
+        } else if (phase <= levels) {
+            fold(partial, p.waves * rows, lanes, phase <= 4 ? 16 >> phase : phase == 5 ? 16 : 32);
+        } else {
+            for (uint j = get_local_id(0); j < p.waves * rows; j += get_local_size(0)) {
+                const uint sum = first + j % rows;
+                const ulong m = YTILE * (first_tile + j / rows) + sum / TOKENS;
+                if (sum < SUMS)
+                    put_sum(ALL, shard, sum % TOKENS, m, partial[j * lanes]);
+            }
+        }
     }
 }
 
@@ -285,12 +280,14 @@ static void gemm(TENSORS, SIZES, int kind, ulong from, ulong end, global float *
         float acc[SUMS];
         for (uint s = 0; s < SUMS; s++)
             acc[s] = 0.0f;
-        for (ulong slab = 0; slab < slabs; slab++) {
-            const ulong first = from + slab * most, columns = min(most, end - first);
-            barrier(CLK_LOCAL_MEM_FENCE); /* the slab before was read */
-            if (slabs > 1 || tile == get_group_id(0) * p.waves)
-                stage(ALL, wide_act, first, columns, kind == MID ? staged : tokens * columns, copy);
+        for (ulong i = 0; i < 2 * slabs; i++) { /* a slab is staged, then used */
+            const ulong slab = i / 2, first = from + slab * most, columns = min(most, end - first);
             barrier(CLK_LOCAL_MEM_FENCE);
+            if (i % 2 == 0) {
+                if (slabs > 1 || tile == get_group_id(0) * p.waves)
+                    stage(ALL, wide_act, first, columns, kind == MID ? staged : tokens * columns, copy);
+                continue;
+            }
             for (uint lane = p.lane; lane < lanes; lane += p.step) {
                 for (uint s = 0; p.step < lanes && s < SUMS; s++)
                     acc[s] = slab > 0 ? partial[s * lanes + lane] : 0.0f;
