@@ -25,7 +25,7 @@ struct launch {
     struct et_launch plan;
     cl_kernel kernel;
     size_t items;
-    char program[240]; /* file and options */
+    char program[480]; /* file and options */
 };
 
 struct step {

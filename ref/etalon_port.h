@@ -69,7 +69,7 @@ struct et_facts {
     char guards[240];      /* the first guard byte that changed: tensor, side, place, value */
     char inputs_kept[240]; /* the first input element that changed: tensor, place, before, after */
     char kernels[240];     /* the kernels that were launched, comma separated */
-    char program[240];     /* what was built for it: source and options; distinct texts count programs */
+    char program[480];     /* what was built for it: source and options; distinct texts count programs */
 };
 
 /* The table of a variant without knobs. */
