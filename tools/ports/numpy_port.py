@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""gqa_av and gdn_postconv by NumPy, for etalon run --port 'exec:tools/ports/numpy_port.py'.
+"""Every operator by NumPy, for etalon run --port 'exec:tools/ports/numpy_port.py'.
 
 With the argument wrong it offers variants that go wrong instead, which etalon has to notice. Exit status 77 without
 NumPy.
@@ -12,7 +12,9 @@ except ImportError:
     print('NumPy is missing', file=sys.stderr)
     sys.exit(77)
 
-from seat import arith, serve
+from types import SimpleNamespace
+
+from seat import arith, serve, to_bf16
 
 
 def weighted(params, inputs, kind, context):
@@ -86,9 +88,74 @@ def gdn_postconv_mean(params, inputs, outputs):
     return arith(depth_sum=1)
 
 
+def linear(params, inputs, kind):
+    """[tokens, out_features], before the bias. i4 has a scale a group of weights, its zero points being exact."""
+    grouped = params['group'] > 0
+    width = params['group'] or params['in_features']
+    w = inputs['weight'].values(kind).reshape(params['out_features'], -1, width)
+    if params['zero_points']:
+        w = w + 8 - inputs['zero_points'].values(kind)[:, :, np.newaxis]
+    act = inputs['act'].values(kind).reshape(params['tokens'], -1, width)
+    sums = np.matmul(act.transpose(1, 0, 2), w.transpose(1, 2, 0))  # [groups, tokens, out_features]
+    if grouped:
+        return (sums * inputs['weight_scale'].values(kind).T[:, np.newaxis]).sum(axis=0)
+    total = sums[0]
+    for name in 'act_scale', 'weight_scale':
+        scale = inputs[name].values(kind)
+        total = total * scale.T if scale.size else total
+    return total
+
+
+def biased(params, inputs, total):
+    return total if params['bias'] == 'none' else total + inputs['bias'].values(total.dtype)
+
+
+def skinny_gemm(params, inputs, outputs, kind):
+    outputs['out'].store(biased(params, inputs, linear(params, inputs, kind)))
+
+
+def skinny_gemm_float64(params, inputs, outputs):
+    skinny_gemm(params, inputs, outputs, np.float64)
+    return arith(depth_sum=1)
+
+
+def skinny_gemm_float32(params, inputs, outputs):
+    skinny_gemm(params, inputs, outputs, np.float32)
+    return arith(depth_sum=2 * params['in_features'])
+
+
+def changed(name, edit):
+    """The operator in float64 with what edit makes of one input's values."""
+    def compute(params, inputs, outputs):
+        values = edit(inputs[name].values(np.float64))
+        other = SimpleNamespace(values=lambda kind: values.astype(kind))
+        return skinny_gemm_float64(params, {**inputs, name: other}, outputs)
+    return compute
+
+
+def without_last(act):
+    return np.where(np.arange(act.shape[1]) < act.shape[1] - 1, act, 0)
+
+
+def skinny_gemm_no_bias(params, inputs, outputs):
+    return skinny_gemm_float64({**params, 'bias': 'none'}, inputs, outputs)
+
+
+def skinny_gemm_twice(params, inputs, outputs):
+    """The sum is rounded to bf16 before the bias is added."""
+    total = to_bf16(linear(params, inputs, np.float64)).astype(np.uint32) << 16
+    outputs['out'].store(biased(params, inputs, total.view(np.float32)))
+    return arith(depth_sum=1)
+
+
 RIGHT = {'gqa_av': {'float64': gqa_av_float64, 'float32': gqa_av_float32},
-         'gdn_postconv': {'float64': gdn_postconv_float64, 'float32': gdn_postconv_float32}}
-WRONG = {'gqa_av': {'lost': gqa_av_lost}, 'gdn_postconv': {'mean': gdn_postconv_mean}}
+         'gdn_postconv': {'float64': gdn_postconv_float64, 'float32': gdn_postconv_float32},
+         'skinny_gemm': {'float64': skinny_gemm_float64, 'float32': skinny_gemm_float32}}
+WRONG = {'gqa_av': {'lost': gqa_av_lost}, 'gdn_postconv': {'mean': gdn_postconv_mean},
+         'skinny_gemm': {'lost': changed('act', without_last),
+                         'next_row': changed('weight', lambda weight: np.roll(weight, -1, axis=0)),
+                         'first_token': changed('act', lambda act: np.repeat(act[:1], len(act), axis=0)),
+                         'no_bias': skinny_gemm_no_bias, 'twice': skinny_gemm_twice}}
 
 if __name__ == '__main__':
     np.seterr(invalid='ignore', divide='ignore')

@@ -12,8 +12,9 @@ import time
 
 import numpy as np
 
-STORED = {'f32': np.float32, 'f16': np.float16, 'bf16': np.uint16, 'f8e4m3fn': np.uint8, 'f8e4m3fnuz': np.uint8}
-FILED = {'F32': 'f32', 'F16': 'f16', 'BF16': 'bf16', 'F8_E4M3': 'f8e4m3fn', 'F8_E4M3FNUZ': 'f8e4m3fnuz'}
+# What a file has of each type; i4 is filed as bytes of two.
+FILED = {'F32': np.float32, 'F16': np.float16, 'BF16': np.uint16, 'F8_E4M3': np.uint8, 'F8_E4M3FNUZ': np.uint8,
+         'I8': np.int8, 'U8': np.uint8}
 
 
 class Refused(Exception):
@@ -39,13 +40,27 @@ def to_bf16(values):
         return (rounded.astype(np.float32).view(np.uint32) >> 16).astype(np.uint16)
 
 
+def f8(bias, nan):
+    """The values of all 256 patterns: a sign, 4 bits of exponent, 3 of mantissa, and no Inf."""
+    bits = np.arange(256)
+    exponent, mantissa = bits >> 3 & 15, bits & 7
+    sizes = np.ldexp(mantissa + np.where(exponent > 0, 8.0, 0.0), np.maximum(exponent, 1) - bias - 3)
+    values = np.where(bits < 128, sizes, -sizes)
+    values[nan] = np.nan
+    return values
+
+
+F8 = {'f8e4m3fn': f8(7, [0x7f, 0xff]), 'f8e4m3fnuz': f8(8, [0x80])}
+
+
 class Tensor:
-    """A tensor in its buffer: values() are its elements, store() rounds them once to its type."""
+    """A tensor in its buffer: values() are its elements, store() rounds them once to its type: f32, f16 or bf16."""
 
     def __init__(self, buffer, layout):
         self.dtype = layout['dtype']
-        if self.dtype.startswith('f8'):
-            raise Refused(f'{self.dtype} is not one of f32, f16 and bf16')
+        if self.dtype == 'i4':
+            # The even one is in the low nibble; place and strides count elements.
+            buffer = np.stack((buffer & 15, buffer >> 4), axis=-1).reshape(-1)
         width = buffer.itemsize
         self.bits = np.lib.stride_tricks.as_strided(
             buffer[layout['offset']:], layout['size'], [stride * width for stride in layout['stride']])
@@ -53,7 +68,10 @@ class Tensor:
     def values(self, kind):
         if self.dtype == 'bf16':
             return (self.bits.astype(np.uint32) << 16).view(np.float32).astype(kind)
-        return self.bits.astype(kind)
+        if self.dtype in F8:
+            return F8[self.dtype][self.bits].astype(kind)
+        values = self.bits.astype(kind)
+        return values - 8 if self.dtype == 'i4' else values
 
     def store(self, values):
         with np.errstate(over='ignore'):
@@ -69,7 +87,7 @@ def buffers(path, mode):
     found = {}
     for name, entry in header.items():
         begin, end = entry['data_offsets']
-        kind = np.dtype(STORED[FILED[entry['dtype']]])
+        kind = np.dtype(FILED[entry['dtype']])
         found[name] = np.memmap(path, kind, mode, 8 + length + begin, ((end - begin) // kind.itemsize,)) \
             if end > begin else np.empty(0, kind)
     return found

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""gqa_av and gdn_postconv by PyTorch, on CUDA where there is a device, for etalon run --port 'exec:tools/ports/torch_port.py'.
+"""Every operator by PyTorch, on CUDA where there is a device, for etalon run --port 'exec:tools/ports/torch_port.py'.
 
 With the argument wrong it offers a variant that goes wrong instead, which etalon has to notice. Exit status 77 without
 PyTorch.
@@ -13,7 +13,7 @@ except ImportError as error:
     print(f'{error.name} is missing', file=sys.stderr)
     sys.exit(77)
 
-from seat import Lacking, arith, serve
+from seat import Lacking, Refused, arith, serve
 
 DEVICE = torch.device('cuda' if torch.cuda.is_available() else 'cpu')
 
@@ -78,9 +78,84 @@ def floor(params, inputs, outputs):
     return postconv(params, inputs, outputs, lambda x, eps: torch.nn.functional.normalize(x, dim=-1, eps=eps))
 
 
+TYPES = {'f32': torch.float32, 'f16': torch.float16, 'bf16': torch.bfloat16}
+
+
+def tensor(inputs, name, kind=torch.float32):
+    """To which every value is converted exactly."""
+    return torch.from_numpy(inputs[name].values(np.float32)).to(DEVICE, kind)
+
+
+def called(params, compute):
+    try:
+        result = compute()
+    except torch.cuda.OutOfMemoryError as error:
+        raise Lacking(str(error)) from error
+    except RuntimeError as error:
+        if 'not implemented for' not in str(error):
+            raise
+        raise Refused(f'PyTorch {torch.__version__}: {error}') from error
+    return result, arith(depth_sum=2 * params['in_features'])
+
+
+def stored(params, inputs, outputs, linear=torch.nn.functional.linear):
+    """In the type that the model has: one call, whose sums are f32 inside, and which rounds once."""
+    weight, act, out = inputs['weight'].dtype, inputs['act'].dtype, outputs['out'].dtype
+    if not weight == act == out in TYPES:
+        raise Refused(f'weight, act and out are {weight}, {act} and {out}: linear has all of f32, f16 or bf16')
+    if params['bias'] not in ('none', 'm', '1xm'):
+        raise Refused(f'bias is {params["bias"]}: linear has one a row of the weight')
+    kind = TYPES[act]
+    bias = None if params['bias'] == 'none' else tensor(inputs, 'bias', kind)[0]
+    result, declared = called(params, lambda: linear(tensor(inputs, 'act', kind), tensor(inputs, 'weight', kind), bias))
+    store(outputs['out'], result.float())
+    return declared
+
+
+def dequantised(params, inputs):
+    """[out_features, in_features] of f32; of i4 scaled, one rounding a weight."""
+    weight = tensor(inputs, 'weight')
+    if not params['group']:
+        return weight
+    grouped = weight.reshape(params['out_features'], -1, params['group'])
+    if params['zero_points']:
+        grouped = grouped + 8 - tensor(inputs, 'zero_points')[:, :, None]
+    return (grouped * tensor(inputs, 'weight_scale')[:, :, None]).reshape(weight.shape)
+
+
+def widened(params, inputs, outputs, linear=torch.nn.functional.linear):
+    """Every type and bias, by the f32 of all of them."""
+    total, declared = called(params, lambda: linear(tensor(inputs, 'act'), dequantised(params, inputs)))
+    for name in () if params['group'] else ('act_scale', 'weight_scale'):
+        scale = tensor(inputs, name)
+        total = total * scale.T if scale.numel() else total
+    store(outputs['out'], total if params['bias'] == 'none' else total + tensor(inputs, 'bias'))
+    return declared
+
+
+def in_parts(act, weight, bias=None):
+    """The sums of two halves of the terms are rounded to bf16 before they are added."""
+    halves = zip(act.chunk(2, dim=1), weight.chunk(2, dim=1))
+    total = sum(torch.nn.functional.linear(a, w).bfloat16().float() for a, w in halves)
+    return total if bias is None else total + bias
+
+
+RIGHT = {'gqa_av': {'matmul': matmul, 'einsum': einsum}, 'gdn_postconv': {'rsqrt': rsqrt},
+         'skinny_gemm': {'stored': stored, 'widened': widened}}
+WRONG = {'gqa_av': {'another_head': another_head}, 'gdn_postconv': {'floor': floor},
+         'skinny_gemm': {'in_parts': lambda *given: widened(*given, linear=in_parts)}}
+
+def sums_in_f32():
+    """What is declared. Where an option is not known, there is nothing of the kind to turn off."""
+    for option in ('allow_tf32', 'allow_fp16_reduced_precision_reduction', 'allow_bf16_reduced_precision_reduction'):
+        try:
+            setattr(torch.backends.cuda.matmul, option, False)
+        except AssertionError:
+            pass
+
+
 if __name__ == '__main__':
-    torch.backends.cuda.matmul.allow_tf32 = False
+    sums_in_f32()
     name = torch.cuda.get_device_name() if DEVICE.type == 'cuda' else 'CPU'
     serve('torch', {'name': f'PyTorch {torch.__version__} {name}', 'vendor': 'PyTorch', 'driver': torch.__version__},
-          {'gqa_av': {'another_head': another_head}, 'gdn_postconv': {'floor': floor}} if sys.argv[1:] == ['wrong'] else
-          {'gqa_av': {'matmul': matmul, 'einsum': einsum}, 'gdn_postconv': {'rsqrt': rsqrt}})
+          WRONG if sys.argv[1:] == ['wrong'] else RIGHT)
