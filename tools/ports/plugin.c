@@ -1,5 +1,5 @@
 /*
- * A port in plain C for `etalon run --port plugin:./plugin.so`: gqa_av and gdn_postconv, elements in order.
+ * A port in plain C for `etalon run --port plugin:./plugin.so`: every operator, elements in order.
  *
  *     cc -std=c11 -O2 -ffp-contract=off -fPIC -shared plugin.c -o plugin.so $(pkg-config --cflags --libs
  * etalon)
@@ -7,7 +7,7 @@
 #include <etalon/etalon_port.h>
 #include <etalon/fmath.h>
 #include <stdio.h>
-#include <stdlib.h>
+#include <string.h>
 
 /* Where an element lies. Tensors of a lower rank are asked for 0 in the dimensions that they lack. */
 static int64_t place(const struct et_tensor *t, int64_t i, int64_t j, int64_t k)
@@ -94,79 +94,121 @@ static void gdn_postconv(const struct et_problem *problem, void *const *out)
     }
 }
 
+/* ---- skinny_gemm: one fused chain over a row of the weight, of i4 one a group ---- */
+
+enum { WEIGHT, WEIGHT_SCALE, ZERO_POINTS, ACT_SCALE, ACT, BIAS, RESULT };
+
+/* Before scales of whole sums and bias. */
+static float dot(const struct et_problem *problem, int64_t n, int64_t m)
+{
+    const struct et_skinny_gemm *p = problem->params;
+    const struct et_tensor *t = problem->tensor;
+    const int64_t width = p->group ? p->group : p->in_features;
+    float sum = 0;
+    for (int64_t g = 0; g < p->in_features / width; g++) {
+        /* Without zero points it is 8, which widening takes off. */
+        const float zero = p->zero_points ? get(&t[ZERO_POINTS], m, g, 0) - 8 : 0;
+        float part = 0;
+        for (int64_t k = g * width; k < (g + 1) * width; k++)
+            part = fmaf(get(&t[ACT], n, k, 0), get(&t[WEIGHT], m, k, 0) - zero, part);
+        sum = p->group ? fmaf(part, get(&t[WEIGHT_SCALE], m, g, 0), sum) : part;
+    }
+    return sum;
+}
+
+/* Of a tensor that may have one row, or one column, for all. */
+static float shared(const struct et_tensor *t, int64_t row, int64_t column)
+{
+    return get(t, t->size[0] > 1 ? row : 0, t->size[1] > 1 ? column : 0, 0);
+}
+
+static void skinny_gemm(const struct et_problem *problem, void *const *out)
+{
+    const struct et_skinny_gemm *p = problem->params;
+    const struct et_tensor *t = problem->tensor;
+    for (int64_t n = 0; n < p->tokens; n++)
+        for (int64_t m = 0; m < p->out_features; m++) {
+            float sum = dot(problem, n, m);
+            if (t[ACT_SCALE].size[0])
+                sum *= get(&t[ACT_SCALE], 0, 0, 0);
+            if (t[WEIGHT_SCALE].size[0] && !p->group)
+                sum *= shared(&t[WEIGHT_SCALE], m, 0);
+            if (p->bias != ET_BIAS_NONE)
+                sum += shared(&t[BIAS], n, m);
+            put(&t[RESULT], out[RESULT], n, m, 0, sum);
+        }
+}
+
 /* ---- The port ---- */
 
-struct state {
-    const struct et_problem *steps;
-    void (*compute)(const struct et_problem *problem, void *const *out);
-};
-
-/* Any shape; sums in f32, `depth` roundings deep, in the order that both operators call serial. */
-static void claim_serial(int64_t depth, struct et_claim *claim)
+static int64_t depth_gqa_av(const void *params)
 {
+    return ((const struct et_gqa_av *)params)->context;
+}
+
+static int64_t depth_gdn_postconv(const void *params)
+{
+    return ((const struct et_gdn_postconv *)params)->k_head_dim;
+}
+
+static int64_t depth_skinny_gemm(const void *params)
+{
+    const struct et_skinny_gemm *p = params;
+    return p->group ? p->group + p->in_features / p->group : p->in_features;
+}
+
+static const struct kernel {
+    const char *op;
+    void (*compute)(const struct et_problem *problem, void *const *out);
+    int64_t (*depth)(const void *params); /* roundings that a term of a sum meets */
+} kernels[] = {{"gqa_av", gqa_av, depth_gqa_av},
+               {"gdn_postconv", gdn_postconv, depth_gdn_postconv},
+               {"skinny_gemm", skinny_gemm, depth_skinny_gemm}};
+
+/* Each operator of a variant below is there. */
+static const struct kernel *kernel_of(const struct et_problem *problem)
+{
+    const struct kernel *kernel = kernels;
+    while (strcmp(kernel->op, problem->op->name) != 0)
+        kernel++;
+    return kernel;
+}
+
+/* Any shape; sums in f32, in the order that all operators call serial. */
+static enum et_status resolve(const struct et_problem *problem, const struct et_device *device,
+                              const int64_t *asked, struct et_claim *claim, struct et_error *why)
+{
+    (void)device, (void)asked, (void)why;
+    const int64_t depth = kernel_of(problem)->depth(problem->params);
     *claim = (struct et_claim){
         .arith = {.query = ET_F32, .product = ET_F32, .sum = ET_F32, .weight = ET_F32, .partial = ET_F32},
         .order = {.name = "serial", .arg = {ET_F32}}};
     claim->arith.depth_sum = depth < INT32_MAX ? (int32_t)depth : INT32_MAX;
-}
-
-static enum et_status resolve_gqa_av(const struct et_problem *problem, const struct et_device *device,
-                                     const int64_t *asked, struct et_claim *claim, struct et_error *why)
-{
-    (void)device, (void)asked, (void)why;
-    claim_serial(((const struct et_gqa_av *)problem->params)->context, claim);
     return ET_OK;
 }
 
-static enum et_status resolve_gdn_postconv(const struct et_problem *problem, const struct et_device *device,
-                                           const int64_t *asked, struct et_claim *claim, struct et_error *why)
+static enum et_status prepare(struct et_session *session, const struct et_variant *variant,
+                              const struct et_problem *steps, const struct et_claim *claims, int n,
+                              void **state, struct et_error *error)
 {
-    (void)device, (void)asked, (void)why;
-    claim_serial(((const struct et_gdn_postconv *)problem->params)->k_head_dim, claim);
+    (void)session, (void)variant, (void)claims, (void)n, (void)error;
+    *state = (void *)steps; /* they last until finish */
     return ET_OK;
-}
-
-static enum et_status prepare(const struct et_problem *steps,
-                              void (*compute)(const struct et_problem *, void *const *), void **state,
-                              struct et_error *error)
-{
-    struct state *made = malloc(sizeof *made);
-    *state = made;
-    if (!made)
-        return et_fail(error, ET_FAILED, "out of memory");
-    *made = (struct state){steps, compute};
-    return ET_OK;
-}
-
-static enum et_status prepare_gqa_av(struct et_session *session, const struct et_variant *variant,
-                                     const struct et_problem *steps, const struct et_claim *claims, int n,
-                                     void **state, struct et_error *error)
-{
-    (void)session, (void)variant, (void)claims, (void)n;
-    return prepare(steps, gqa_av, state, error);
-}
-
-static enum et_status prepare_gdn_postconv(struct et_session *session, const struct et_variant *variant,
-                                           const struct et_problem *steps, const struct et_claim *claims,
-                                           int n, void **state, struct et_error *error)
-{
-    (void)session, (void)variant, (void)claims, (void)n;
-    return prepare(steps, gdn_postconv, state, error);
 }
 
 static enum et_status step(void *state, int i, int repeat, void *const *out, struct et_facts *facts,
                            struct et_error *error)
 {
-    const struct state *s = state;
+    const struct et_problem *problem = (const struct et_problem *)state + i;
     (void)repeat, (void)error;
-    s->compute(&s->steps[i], out);
-    snprintf(facts->kernels, sizeof facts->kernels, "%s_serial", s->steps[i].op->name);
+    kernel_of(problem)->compute(problem, out);
+    snprintf(facts->kernels, sizeof facts->kernels, "%s_serial", problem->op->name);
     return ET_OK;
 }
 
 static void finish(void *state)
 {
-    free(state);
+    (void)state;
 }
 
 static const struct et_field no_knobs[] = {{.name = NULL}};
@@ -175,8 +217,8 @@ static const struct et_variant gqa_av_serial = {.op = "gqa_av",
                                                 .name = "serial",
                                                 .summary = "one chain over the context",
                                                 .knobs = no_knobs,
-                                                .resolve = resolve_gqa_av,
-                                                .prepare = prepare_gqa_av,
+                                                .resolve = resolve,
+                                                .prepare = prepare,
                                                 .step = step,
                                                 .finish = finish};
 
@@ -184,12 +226,22 @@ static const struct et_variant gdn_postconv_serial = {.op = "gdn_postconv",
                                                       .name = "serial",
                                                       .summary = "one chain over a head",
                                                       .knobs = no_knobs,
-                                                      .resolve = resolve_gdn_postconv,
-                                                      .prepare = prepare_gdn_postconv,
+                                                      .resolve = resolve,
+                                                      .prepare = prepare,
                                                       .step = step,
                                                       .finish = finish};
 
-static const struct et_variant *const variants[] = {&gqa_av_serial, &gdn_postconv_serial, NULL};
+static const struct et_variant skinny_gemm_serial = {.op = "skinny_gemm",
+                                                     .name = "serial",
+                                                     .summary = "one chain over a row of the weight",
+                                                     .knobs = no_knobs,
+                                                     .resolve = resolve,
+                                                     .prepare = prepare,
+                                                     .step = step,
+                                                     .finish = finish};
+
+static const struct et_variant *const variants[] = {&gqa_av_serial, &gdn_postconv_serial, &skinny_gemm_serial,
+                                                    NULL};
 
 static enum et_status open_cpu(const struct et_open *options, struct et_session **session,
                                struct et_device *device, struct et_error *error)
