@@ -43,7 +43,7 @@ class Ran:
 def etalon(*args, cwd=None, **env):
     """Runs it; an environment variable that is None is unset."""
     done = subprocess.run([ETALON, *map(str, args)], cwd=cwd or WORK, env=environment(env), text=True,
-                          stdin=subprocess.DEVNULL, capture_output=True, timeout=120)
+                          stdin=subprocess.DEVNULL, capture_output=True, timeout=500)
     return Ran(done)
 
 
@@ -323,7 +323,7 @@ class AReproduceLine(unittest.TestCase):
         (folder / 'etalon').symlink_to(ETALON)
         path = f'{folder}:{ENV["PATH"]}'
         done = subprocess.run(['sh', '-c', command], cwd=WORK, env=environment({'PATH': path, **env}), text=True,
-                              stdin=subprocess.DEVNULL, capture_output=True, timeout=120)
+                              stdin=subprocess.DEVNULL, capture_output=True, timeout=500)
         return Ran(done)
 
     def assert_reproduced(self, ran, id):

@@ -5,8 +5,33 @@ import re
 import sys
 import unittest
 
+import again
 import built
 import cli
+
+# Of each operator one run, and what is put into its kernel: (old, new, verdict, a check that breaks, whether alone).
+PLANTED = {
+    'gqa_av/llm/smoke-odd-group/normal/per_head': {
+        'another_head': ('get_group_id(1), kv_head = head * kv_heads / q_heads', 'get_group_id(1), kv_head = head % kv_heads', 'FAIL', 'bound', False)},
+    'gqa_av/llm/smoke/normal/per_head': {
+        'term_lost': ('rest > 0', 'rest > 1', 'FAIL', 'bound', False),
+        'another_order': ('i == 0 && rest > 0', 'i == 1 && rest > 0', 'FAIL', 'replay', True),
+        'not_written': ('if (4 * t < lanes)', 'if (4 * t + 4 < lanes)', 'FAIL', 'written', False),
+        'not_there': ('kernel void gqa_av_per_head(', 'kernel void gqa_av_other(', 'ERROR', None, False)},
+    'gdn_postconv/llm/smoke-f32/normal/per_token_head': {
+        'another_norm': ('from + key_dim + i) * k_inverse', 'from + key_dim + i) * q_inverse', 'FAIL', 'bound', False),
+        'term_lost': ('ulong i = first; i < n; i += step', 'ulong i = first; i + 1 < n; i += step', 'FAIL', 'bound', False),
+        'another_order': ('ss = fma(x, x, ss);', 'ss = ss + x * x;', 'FAIL', 'replay', True),
+        'not_written': ('ulong h = first; h < end; h += step', 'ulong h = first; h + 1 < end; h += step', 'FAIL', 'written', False),
+        'not_there': ('kernel void gdn_postconv_per_token_head(', 'kernel void gdn_postconv_other(', 'ERROR', None, False)},
+    'skinny_gemm/types/halves/dtypes=weight:f16+act:f16+out:f32/normal/naive': {
+        'another_row': ('weight_at + m * weight_stride0 + k) - zero', 'weight_at + (m + 1) % out_features * weight_stride0 + k) - zero',
+                        'FAIL', 'bound', False),
+        'term_lost': ('ulong k = from; k < end; k++', 'ulong k = from; k + 1 < end; k++', 'FAIL', 'bound', False),
+        'another_order': ('ulong k = from; k < end; k++', 'ulong k = end; k-- > from;', 'FAIL', 'replay', True),
+        'not_written': ('        if (n >= tokens)\n', '        if (n + 1 >= tokens)\n', 'FAIL', 'written', False),
+        'not_there': ('kernel void skinny_gemm_naive(', 'kernel void skinny_gemm_other(', 'ERROR', None, False)},
+}
 
 
 def abi_of(text):
@@ -173,6 +198,32 @@ class ASkeleton(unittest.TestCase):
         ran = cli.etalon('describe', 'gqa_av', '--skeleton', cli.fresh() / 'no' / 'mine')
         self.assertEqual(2, ran.code)
         self.assertRegex(ran.err, r'\Aetalon: folder .*/no/mine cannot be made: No such file or directory\n\Z')
+
+
+class ABugPutIntoASkeleton(unittest.TestCase):
+    def planted(self, id, old, new):
+        """(what was run, its line) of a folder with the bug."""
+        op, *_, variant = id.split('/')
+        folder = cli.fresh() / 'mine'
+        cli.etalon('describe', op, '--skeleton', folder)
+        text = (folder / f'{op}.cl').read_text()
+        self.assertEqual(1, text.count(old), old)
+        (folder / f'{op}.cl').write_text(text.replace(old, new))
+        ran = cli.judged('--variant', variant, '-k', id, '--port', f'ocl:{folder}')
+        return ran, ran.of[id]
+
+    def test_gets_its_verdict_and_a_reproduce_line_that_prints_the_same(self):
+        self.assertEqual(set(built.operators(cli.ETALON)), {id.split('/')[0] for id in PLANTED})
+        for id, bugs in PLANTED.items():
+            for name, (old, new, verdict, check, alone) in bugs.items():
+                with self.subTest(id, bug=name):
+                    ran, line = self.planted(id, old, new)
+                    self.assertEqual((1, verdict), (ran.code, line['verdict']))
+                    if check:
+                        self.assertIn(check, cli.broken(line))
+                        self.assertEqual(alone, len(cli.broken(line)) == 1, cli.broken(line))
+                    before, code, after = again.again(cli.ETALON, ran.out, id, cli.WORK)
+                    self.assertEqual((1, before), (code, after))
 
 
 class ACommandLine(unittest.TestCase):

@@ -14,11 +14,15 @@ import unittest
 import unittest.mock
 from pathlib import Path
 
+import again
+import built
+
 ROOT = Path(__file__).resolve().parent.parent
 ETALON, LIBRARY, *CC = sys.argv[1:]
 ETALON, LIBRARY = Path(ETALON).resolve(), Path(LIBRARY).resolve()
 SOURCE = ROOT / 'tools/ports/plugin.c'
 ANY = ('gqa_av/llm/smoke', '-v')  # one run
+COMPUTE = '    kernel_of(problem)->compute(problem, out);\n'
 
 
 class Plugin(unittest.TestCase):
@@ -70,11 +74,21 @@ class TheExample(Plugin):
     def test_passes_the_smoke_tier_with_replay_held(self):
         status, lines, done = self.judged(self.plain, '--tier', 'smoke')
         self.assertEqual((0, ''), (status, done.stderr), done.stdout)
-        self.assertEqual({'gqa_av', 'gdn_postconv'}, {line['id'].split('/')[0] for line in lines})
+        self.assertEqual(set(built.operators(ETALON)), {line['id'].split('/')[0] for line in lines if line['id'].endswith('/serial')})
+        self.held(lines)
+
+    def held(self, lines):
         for line in lines:
             self.assertEqual('PASS', line['verdict'], line)
             if line['id'].endswith('/serial'):
                 self.assertEqual('held', line['checks']['replay']['outcome'], line)
+
+    def test_passes_every_storage_type_with_replay_held(self):
+        status, lines, done = self.judged(self.plain, '-k', '*/types/*')
+        self.assertEqual((0, ''), (status, done.stderr), done.stdout)
+        self.held(lines)
+        types = {dtype for line in lines for dtype in line['dtypes'].values()}
+        self.assertLessEqual({'f32', 'f16', 'bf16', 'f8e4m3fn', 'f8e4m3fnuz', 'i8', 'i4', 'u8'}, types)
 
     def test_called_as_a_variant_of_etalons_own_need_not_refuse_as_that_does(self):
         gqa = self.edited('gqa', ('.name = "serial",\n                                                .summary = "one chain over the context"',
@@ -85,7 +99,7 @@ class TheExample(Plugin):
 
     def test_is_one_device_with_its_variants(self):
         done = self.etalon('list', 'operators', '--port', f'plugin:{self.plain}')
-        self.assertEqual(2, done.stdout.count('  serial '), done.stdout + done.stderr)
+        self.assertEqual(len(built.operators(ETALON)), done.stdout.count('  serial '), done.stdout + done.stderr)
         done = self.etalon('list', 'devices', '--port', f'plugin:{self.plain}')
         self.assertRegex(done.stdout, r'\A0:0   plain C .*\n\Z')
 
@@ -107,22 +121,52 @@ class ThePage(Plugin):
 
 
 class Wrong(Plugin):
-    def test_arithmetic_fails(self):
-        lost = self.edited('lost', ('c < p->context; c++)', 'c + 1 < p->context; c++)'))
-        status, lines, _ = self.judged(lost, *ANY)
-        self.assertEqual((1, 'FAIL'), (status, lines[0]['verdict']))
-        self.assertEqual('broken', lines[0]['checks']['replay']['outcome'])
+    # Of each operator cases, and what is put into its arithmetic: (old, new, a check that breaks, whether alone).
+    TERMS = 'int64_t k = g * width; k < (g + 1) * width; k++'
+    PLANTED = {
+        'gqa_av/llm/smoke': {
+            'lost': ('c < p->context; c++)', 'c + 1 < p->context; c++)', 'bound', False),
+            'half': ('                put(&t[OUT], out[OUT], s, h, d, sum);',
+                     '                put(&t[OUT], out[OUT], s, h, d, et_widen(ET_F16, et_narrow(ET_F16, (double)sum)));', 'bound', False),
+            'back': ('int64_t c = 0; c < p->context; c++)', 'int64_t c = p->context - 1; c >= 0; c--)', 'replay', True),
+            'short': ('d < p->head_dim; d++) {', 'd + 1 < p->head_dim; d++) {', 'written', False)},
+        'gqa_av/llm/smoke-odd-group': {
+            'head': ('h * p->kv_heads / p->q_heads, d)', 'h % p->kv_heads, d)', 'bound', False)},
+        'gdn_postconv/llm/smoke-f32': {
+            'lost': ('int64_t d = 0; d < p->k_head_dim; d++)\n        sum', 'int64_t d = 0; d + 1 < p->k_head_dim; d++)\n        sum',
+                     'bound', False),
+            'scale': ('which == Q && p->scale_q', 'which == Q && !p->scale_q', 'bound', False),
+            'sign': ('-(et_exp(get(&t[A_LOG]', '(et_exp(get(&t[A_LOG]', 'bound', False),
+            'back': ('int64_t d = 0; d < p->k_head_dim; d++)\n        sum', 'int64_t d = p->k_head_dim - 1; d >= 0; d--)\n        sum',
+                     'replay', True),
+            'short': ('d < p->v_head_dim; d++)', 'd + 1 < p->v_head_dim; d++)', 'written', False)},
+        'skinny_gemm/types/halves/*:f16+out:f32': {
+            'lost': (TERMS, TERMS.replace('k <', 'k + 1 <'), 'bound', False),
+            'row': ('get(&t[WEIGHT], m, k, 0)', 'get(&t[WEIGHT], (m + 1) % p->out_features, k, 0)', 'bound', False),
+            'bias': ('sum += shared(&t[BIAS], n, m);', 'sum += shared(&t[BIAS], n, n);', 'bound', False),
+            'back': (TERMS, 'int64_t k = (g + 1) * width - 1; k >= g * width; k--', 'replay', True),
+            'short': ('m < p->out_features; m++) {', 'm + 1 < p->out_features; m++) {', 'written', False)},
+        'skinny_gemm/types/int4-padded': {
+            'group': ('get(&t[WEIGHT_SCALE], m, g, 0)', 'get(&t[WEIGHT_SCALE], m, 0, 0)', 'bound', False),
+            'zero': ('p->zero_points ? get', 'p->zero_points ? 0 * get', 'bound', False)},
+        'skinny_gemm/types/fp8-scales': {
+            'scales': ('sum *= get(&t[ACT_SCALE], 0, 0, 0);', 'sum *= shared(&t[WEIGHT_SCALE], m, 0);', 'bound', False)},
+    }
 
-    def test_order_breaks_replay_alone(self):
-        back = self.edited('back', ('int64_t c = 0; c < p->context; c++)', 'int64_t c = p->context - 1; c >= 0; c--)'))
-        status, lines, _ = self.judged(back, *ANY)
-        self.assertEqual(1, status)
-        self.assertEqual(['replay'], [name for name, check in lines[0]['checks'].items() if check['outcome'] == 'broken'])
-
-    def test_elements_left_out_are_poison(self):
-        short = self.edited('short', ('d < p->head_dim; d++) {', 'd + 1 < p->head_dim; d++) {'))
-        _, lines, _ = self.judged(short, *ANY)
-        self.assertEqual('broken', lines[0]['checks']['written']['outcome'])
+    def test_arithmetic_order_and_elements_left_out_fail_and_a_reproduce_line_prints_the_same(self):
+        self.assertEqual(set(built.operators(ETALON)), {case.split('/')[0] for case in self.PLANTED})
+        for case, bugs in self.PLANTED.items():
+            for name, (old, new, check, alone) in bugs.items():
+                with self.subTest(case, bug=name):
+                    plugin = self.edited(f'planted-{name}', (old, new))
+                    status, lines, done = self.judged(plugin, '-k', f'{case}/*')
+                    line = next(line for line in lines if '/normal/' in line['id'])
+                    broken = [check for check, found in line['checks'].items() if found['outcome'] == 'broken']
+                    self.assertEqual((1, 'FAIL'), (status, line['verdict']))
+                    self.assertIn(check, broken)
+                    self.assertEqual(alone, len(broken) == 1, broken)
+                    before, code, after = again.again(ETALON, done.stdout, line['id'], self.folder)
+                    self.assertEqual((1, before), (code, after))
 
     def test_element_beside_an_output_breaks_guards_alone(self):
         """Of q, whose end another output would follow, as of out; the data themselves are right."""
@@ -165,7 +209,7 @@ class Wrong(Plugin):
                     self.assertIn('FAIL', {line['verdict'] for line in lines})
 
     def test_crash_is_one_error_with_the_signal(self):
-        crash = self.edited('crash', ('    s->compute(&s->steps[i], out);\n', '    s->compute(&s->steps[i], out);\n    abort();\n'))
+        crash = self.edited('crash', (COMPUTE, COMPUTE + '    abort();\n'), ('#include <stdio.h>\n', '#include <stdio.h>\n#include <stdlib.h>\n'))
         status, lines, _ = self.judged(crash, *ANY)
         self.assertEqual((1, 'ERROR'), (status, lines[0]['verdict']))
         self.assertTrue(lines[0]['reason'].startswith('the runner died by signal 6 (Aborted)'), lines[0]['reason'])
@@ -177,8 +221,7 @@ class Wrong(Plugin):
         self.assertEqual('ERROR', lines[0]['verdict'])
 
     def test_print_on_standard_output_harms_nothing(self):
-        loud = self.edited('loud', ('    s->compute(&s->steps[i], out);\n',
-                                    '    s->compute(&s->steps[i], out);\n    puts("{}"), fflush(stdout);\n'))
+        loud = self.edited('loud', (COMPUTE, COMPUTE + '    puts("{}"), fflush(stdout);\n'))
         self.assertEqual(0, self.judged(loud, *ANY)[0])
 
 
@@ -373,7 +416,7 @@ class TheJudge(Plugin):
         if (strstr(line, "tells.so"))
             fputs("judge\\n", told);
     fclose(told), fclose(judge), fclose(maps);
-'''), ('#include <stdlib.h>\n', '#include <stdlib.h>\n#include <string.h>\n#include <unistd.h>\n'),
+'''), ('#include <string.h>\n', '#include <string.h>\n#include <unistd.h>\n'),
                             ('/*\n * A port in plain C', '#define _XOPEN_SOURCE 700\n/*\n * A port in plain C'))
         self.assertEqual(0, self.judged(tells, *ANY)[0])
         self.assertEqual({'worker'}, set((self.folder / 'told').read_text().split()))
