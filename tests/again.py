@@ -4,11 +4,11 @@ import subprocess
 
 
 def block(text, id):
-    """The lines on one run, its reproduce line the last."""
+    """The lines on one run, its reproduce line the last; but for how it agrees with other runs, which are not repeated."""
     lines = text.splitlines()
     first = next(i for i, line in enumerate(lines) if f' {id} on ' in line)
     last = next(i for i in range(first, len(lines)) if lines[i].startswith('    reproduce: etalon '))
-    return lines[first:last + 1]
+    return [line for line in lines[first:last + 1] if not line.startswith('    agrees: ')]
 
 
 def again(etalon, text, id, cwd):

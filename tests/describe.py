@@ -12,7 +12,7 @@ import cli
 # Of each operator one run, and what is put into its kernel: (old, new, verdict, a check that breaks, whether alone).
 PLANTED = {
     'gqa_av/llm/smoke-odd-group/normal/per_head': {
-        'another_head': ('get_group_id(1), kv_head = head * kv_heads / q_heads', 'get_group_id(1), kv_head = head % kv_heads', 'FAIL', 'bound', False)},
+        'another_head': ('    const ulong head = get_group_id(1), kv_head = head * kv_heads / q_heads', '    const ulong head = get_group_id(1), kv_head = head % kv_heads', 'FAIL', 'bound', False)},
     'gqa_av/llm/smoke/normal/per_head': {
         'term_lost': ('rest > 0', 'rest > 1', 'FAIL', 'bound', False),
         'another_order': ('i == 0 && rest > 0', 'i == 1 && rest > 0', 'FAIL', 'replay', True),

@@ -16,6 +16,9 @@ import time
 import unittest
 from pathlib import Path
 
+import again
+import built
+
 ROOT = Path(__file__).resolve().parent.parent
 ETALON = Path(sys.argv[1]).resolve()
 CASES = {'format': 1, 'operator': 'gqa_av', 'cases': [
@@ -378,6 +381,126 @@ class AnOutputOfCheck(Dump):
         self.assertEqual(2, self.etalon('check', self.dump, 'c.json', '-o', 'link').returncode)
         for _ in range(2):
             self.assertEqual(0, self.etalon('check', self.dump, 'c.json', '-o', self.dump / 'results.jsonl').returncode)
+
+
+# descr of .npy, struct's letter, and the type of safetensors
+STORED = {'f32': ('<f4', 'f', 'F32'), 'f16': ('<f2', 'e', 'F16'), 'bf16': ('<u2', 'bf16', 'BF16')}
+
+
+class BuiltIn(Dump):
+    """Runs of the built-in cases: outputs are the oracle's values, but for what is put into the first of them."""
+
+    def dumped_of(self, *selection):
+        done = self.etalon('dump', *selection, '-o', self.dump)
+        self.assertEqual((0, '', ''), (done.returncode, done.stdout, done.stderr))
+        return json.loads((self.dump / 'manifest.json').read_text())['runs']
+
+    def outputs(self, run):
+        """(step, name, type, shape, values) of each output of a run."""
+        folder = self.dump / str(run['folder'])
+        for i, step in enumerate(json.loads((folder / 'job.json').read_text())['steps']):
+            for name, layout in step['tensors'].items():
+                if layout['role'] == 'output':
+                    yield i, name, layout['dtype'], *load(folder / f'{i}.{name}.oracle.npy')
+
+    def write(self, run, files=False, edit=lambda values: values):
+        folder = self.dump / str(run['folder'])
+        steps = {}
+        for i, name, dtype, shape, values in self.outputs(run):
+            descr, kind, stored = STORED[dtype]
+            data = packed(kind, values if steps else edit(values))
+            steps.setdefault(i, {})[name] = stored, shape, data
+            if not files:
+                (folder / f'{i}.{name}.npy').write_bytes(npy(descr, shape, data))
+        for i, tensors in steps.items() if files else ():
+            (folder / f'{i}.outputs.safetensors').write_bytes(safetensors(tensors))
+
+    def checked(self, *args):
+        done = self.etalon('check', self.dump, '-o', 'results.jsonl', *args)
+        return done, [json.loads(line) for line in (self.folder / 'results.jsonl').read_text().splitlines()[1:]]
+
+
+class EveryOperator(BuiltIn):
+    def assert_passes(self, runs, files):
+        for run in runs:
+            self.write(run, files)
+        done, lines = self.checked()
+        self.assertEqual(0, done.returncode, done.stdout + done.stderr)
+        self.assertEqual([run['id'] for run in runs], [line['id'] for line in lines])
+        self.assertEqual({'PASS'}, {line['verdict'] for line in lines})
+
+    def test_is_dumped_and_passes_with_the_oracles_values(self):
+        runs = self.dumped_of('--tier', 'smoke')
+        self.assertEqual(set(built.operators(ETALON)), {run['id'].split('/')[0] for run in runs})
+        self.assert_passes(runs, files=False)
+
+    def test_of_every_storage_type_passes_with_the_oracles_values(self):
+        runs = self.dumped_of('-k', '*/types/*')
+        filed, types = set(), set()
+        for run in runs:
+            folder = self.dump / str(run['folder'])
+            data = (folder / '0.safetensors').read_bytes()
+            filed |= {entry['dtype'] for entry in json.loads(data[8:8 + struct.unpack_from('<Q', data)[0]]).values()}
+            types |= {layout['dtype'] for layout in json.loads((folder / 'job.json').read_text())['steps'][0]['tensors'].values()}
+        self.assertEqual({'F32', 'F16', 'BF16', 'F8_E4M3', 'F8_E4M3FNUZ', 'I8', 'U8'}, filed)
+        self.assertEqual({'f32', 'f16', 'bf16', 'f8e4m3fn', 'f8e4m3fnuz', 'i8', 'u8', 'i4'}, types)
+        self.assert_passes(runs, files=True)
+
+    def test_with_wrong_outputs_gets_its_verdict_and_a_reproduce_line_that_prints_the_same(self):
+        bugs = {'an element off': (lambda x: [*x[:-1], x[-1] * 1.05 + 0.01], 'FAIL'),
+                'zeros': (lambda x: [0] * len(x), 'FAIL'),
+                'negated': (lambda x: [-value for value in x], 'FAIL'),
+                'moved by one': (lambda x: [*x[1:], x[0]], 'FAIL'),
+                'no number': (lambda x: [*x[:-1], float('nan')], 'FAIL'),
+                'cut': (lambda x: x[:-1], 'ERROR')}
+        runs = {run['id'].split('/')[0]: run for run in self.dumped_of('-k', '*/smoke/normal/*', '-t', 'smoke')}
+        self.assertEqual(set(built.operators(ETALON)), set(runs))
+        for op, run in runs.items():
+            for files in False, True:
+                self.write(run, files)
+                for bug, (edit, verdict) in bugs.items():
+                    with self.subTest(op, bug=bug, safetensors=files):
+                        self.write(run, files, edit)
+                        done, (line,) = self.checked('-k', run['id'])
+                        self.assertEqual((1, verdict), (done.returncode, line['verdict']), done.stdout)
+                        before, code, after = again.again(ETALON, done.stdout, run['id'], self.folder)
+                        self.assertEqual((1, before), (code, after))
+            self.write(run, files=True)
+
+
+class WeightsOfFourBits(BuiltIn):
+    def test_lie_two_to_a_byte_as_the_page_has_it(self):
+        run, = self.dumped_of('-k', 'skinny_gemm/types/int4-padded/normal/*')
+        folder = self.dump / str(run['folder'])
+        step, = json.loads((folder / 'job.json').read_text())['steps']
+        data = (folder / '0.safetensors').read_bytes()
+        begin = 8 + struct.unpack_from('<Q', data)[0]
+        header = json.loads(data[8:begin])
+
+        def stored(name):
+            """Elements of the buffer, and where each of the shape lies in it."""
+            at, end = (begin + offset for offset in header[name]['data_offsets'])
+            layout = step['tensors'][name]
+            kind = {'f16': 'e', 'u8': 'B', 'i4': 'B'}[layout['dtype']]
+            content = struct.unpack(f'<{(end - at) // struct.calcsize(kind)}{kind}', data[at:end])
+            return content, lambda i, k: layout['offset'] + i * layout['stride'][0] + k * layout['stride'][1]
+
+        def value(name, i, k):
+            content, place = stored(name)
+            return content[place(i, k)]
+
+        weight, place = stored('weight')
+        self.assertEqual(('U8', [step['tensors']['weight']['elements'] // 2]),
+                         (header['weight']['dtype'], header['weight']['shape']))
+        params = step['params']
+        _, oracle = load(folder / '0.out.oracle.npy')
+        for m in range(0, params['out_features'], 8):
+            total = 0
+            for k in range(params['in_features']):
+                nibble = weight[place(m, k) // 2] >> 4 * (place(m, k) % 2) & 15
+                g = k // params['group']
+                total += value('act', 0, k) * (nibble - value('zero_points', m, g)) * value('weight_scale', m, g)
+            self.assertAlmostEqual(oracle[m], total + value('bias', 0, m), delta=1e-9)
 
 
 class ThePage(Dump):
