@@ -36,9 +36,9 @@ static blasint at_least_1(int64_t n)
 static void multiply(const struct et_session *session, const struct et_product *p)
 {
     const struct library *library = (const struct library *)session;
-    library->sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, (blasint)p->rows, (blasint)p->columns,
-                   (blasint)p->depth, 1, p->a, at_least_1(p->depth), p->b, at_least_1(p->columns), 0, p->c,
-                   at_least_1(p->columns));
+    library->sgemm(CblasRowMajor, CblasNoTrans, p->transposed ? CblasTrans : CblasNoTrans, (blasint)p->rows,
+                   (blasint)p->columns, (blasint)p->depth, 1, p->a, at_least_1(p->depth), p->b,
+                   at_least_1(p->transposed ? p->depth : p->columns), 0, p->c, at_least_1(p->columns));
 }
 
 static enum et_status find(struct library *library, struct et_error *error)

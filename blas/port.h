@@ -7,10 +7,11 @@
 
 #include "../ref/etalon_port.h"
 
-/* c[rows][columns] = a[rows][depth] b[depth][columns]; all packed, depth may be 0. Each number is at most
- * ET_BLAS_MOST. */
+/* c[rows][columns] = a[rows][depth] b[depth][columns], or b[columns][depth] where it is `transposed`; all
+ * packed, depth may be 0. Each number is at most ET_BLAS_MOST. */
 struct et_product {
     int64_t rows, columns, depth;
+    bool transposed;
     const float *a, *b;
     float *c;
 };
@@ -54,6 +55,6 @@ struct et_claim et_blas_claim(int64_t depth);
 void et_blas_load(const struct et_tensor *tensor, int64_t row, int64_t n, float *dst);
 void et_blas_store(const struct et_tensor *tensor, void *out, int64_t row, int64_t n, const float *src);
 
-extern const struct et_blas_variant et_blas_gqa_av;
+extern const struct et_blas_variant et_blas_gqa_av, et_blas_skinny_gemm;
 
 #endif

@@ -70,7 +70,10 @@ static void free_product(struct product *p)
 /* A problem with NaN wherever nothing is read, and owned data. */
 struct made {
     struct et_problem problem;
-    struct et_gqa_av gqa_av;
+    union {
+        struct et_gqa_av gqa_av;
+        struct et_skinny_gemm skinny_gemm;
+    } params;
 };
 
 /* Lots; those before are the operator's. */
@@ -82,15 +85,16 @@ static int64_t draw(const struct et_stream *lots, int which, int64_t least, int6
     return least + (int64_t)et_word(lots, (uint64_t)which, 0) % (most - least + 1);
 }
 
-/* Elements before the first and after each row hold NaN. */
+/* Elements before the first and after each row hold NaN, where the type has one; rows begin at whole bytes.
+ */
 static void lay(struct et_tensor *t, const struct et_stream *lots, int which)
 {
     ck_assert(et_tensor_pack(t));
-    const int64_t gap = draw(lots, LAYOUTS + which, 0, 4);
-    t->offset = draw(lots, LAYOUTS + ET_TENSORS + which, 0, 4);
+    const int64_t block = et_format(t->dtype)->block, gap = block * draw(lots, LAYOUTS + which, 0, 4);
+    t->offset = block * draw(lots, LAYOUTS + ET_TENSORS + which, 0, 4);
     for (int d = t->rank - 2; d >= 0; d--)
         t->stride[d] = t->stride[d + 1] * t->size[d + 1] + gap;
-    t->bytes = (size_t)(t->offset + t->stride[0] * t->size[0]) * et_format(t->dtype)->bytes;
+    t->bytes = et_bytes(t->dtype, t->offset + t->stride[0] * t->size[0]);
     t->data = malloc(t->bytes + 1);
     ck_assert(t->data);
     memset(t->data, 0xff, t->bytes); /* NaN in each type */
@@ -121,8 +125,8 @@ static void make(struct made *m, const char *op, const struct et_stream *lots)
     static const enum et_fill_kind kinds[] = {ET_FILL_NORMAL, ET_FILL_UNIFORM, ET_FILL_OUTLIER, ET_FILL_RAMP};
     struct et_error error;
     m->problem.op = et_operator_named(op);
-    m->problem.params = &m->gqa_av;
-    ck_assert_msg(m->problem.op->shape(&m->gqa_av, m->problem.tensor, &error) == ET_OK, "%s", error.text);
+    m->problem.params = &m->params;
+    ck_assert_msg(m->problem.op->shape(&m->params, m->problem.tensor, &error) == ET_OK, "%s", error.text);
     const struct et_fill how = {.kind = kinds[draw(lots, FILL, 0, 3)],
                                 .seed = (uint64_t)draw(lots, SEED, 0, 1 << 30)};
     for (int t = 0; m->problem.op->tensors[t].name; t++) {
@@ -170,12 +174,12 @@ static void hold_gqa_av(const struct et_stream *lots)
 {
     enum { W, V, OUT };
     static const enum et_dtype types[] = {ET_F32, ET_F16, ET_BF16};
-    struct made m = {.gqa_av = {.q_heads = draw(lots, 0, 1, 9),
-                                .kv_heads = draw(lots, 1, 1, 4),
-                                .head_dim = draw(lots, 2, 1, 40),
-                                .query_length = draw(lots, 3, 1, 6),
-                                .context = draw(lots, 4, 0, 600)}};
-    struct et_gqa_av *p = &m.gqa_av;
+    struct made m = {.params.gqa_av = {.q_heads = draw(lots, 0, 1, 9),
+                                       .kv_heads = draw(lots, 1, 1, 4),
+                                       .head_dim = draw(lots, 2, 1, 40),
+                                       .query_length = draw(lots, 3, 1, 6),
+                                       .context = draw(lots, 4, 0, 600)}};
+    struct et_gqa_av *p = &m.params.gqa_av;
     p->capacity = p->context + draw(lots, 5, 0, 3);
     struct et_tensor *t = m.problem.tensor;
     for (int i = W; i <= OUT; i++)
@@ -205,6 +209,97 @@ START_TEST(the_oracle_of_gqa_av_is_dgemm_on_300_geometries)
 }
 END_TEST
 
+enum { WEIGHT, WEIGHT_SCALE, ZERO_POINTS, ACT_SCALE, ACT, BIAS, RESULT };
+
+/* Types that go together, and of int4 groups, zero points and a K of whole groups. */
+static void draw_types(const struct et_stream *lots, struct et_skinny_gemm *p, struct et_tensor *t)
+{
+    static const enum et_dtype floats[] = {ET_F32, ET_F16, ET_BF16};
+    static const enum et_dtype weights[] = {ET_F32,        ET_F16, ET_BF16, ET_F8E4M3FN,
+                                            ET_F8E4M3FNUZ, ET_I8,  ET_I4};
+    const enum et_dtype weight = weights[draw(lots, 8, 0, 6)], any = floats[draw(lots, 9, 0, 2)];
+    const bool f8 = weight == ET_F8E4M3FN || weight == ET_F8E4M3FNUZ;
+    const bool integer = weight == ET_I8 || weight == ET_I4;
+    t[WEIGHT].dtype = weight;
+    t[WEIGHT_SCALE].dtype = weight == ET_I4 ? any : ET_F32;
+    t[ZERO_POINTS].dtype = ET_U8;
+    t[ACT_SCALE].dtype = ET_F32;
+    t[ACT].dtype = integer ? any : weight;
+    t[RESULT].dtype = f8 ? any : draw(lots, 10, 0, 1) ? t[ACT].dtype : ET_F32;
+    t[BIAS].dtype = t[RESULT].dtype;
+    if (weight == ET_I4) {
+        p->group = 32 << draw(lots, 11, 0, 2);
+        p->zero_points = draw(lots, 12, 0, 1);
+        p->in_features = p->group * draw(lots, 13, 1, 1024 / p->group);
+    }
+}
+
+/* Of int4 dequantised: exact in f64, as every other type is. */
+static double weight_at(const struct et_problem *problem, int64_t m, int64_t k)
+{
+    const struct et_skinny_gemm *p = problem->params;
+    const struct et_tensor *t = problem->tensor;
+    if (t[WEIGHT].dtype != ET_I4)
+        return get(&t[WEIGHT], m, k);
+    const double nibble = (double)et_load(ET_I4, t[WEIGHT].data, et_row_at(&t[WEIGHT], m) + k);
+    const double zero = p->zero_points ? get(&t[ZERO_POINTS], m, k / p->group) : 8;
+    return (nibble - zero) * get(&t[WEIGHT_SCALE], m, k / p->group);
+}
+
+/* What a whole sum is multiplied by. */
+static double scale_of(const struct et_tensor *t, int64_t m)
+{
+    if (t[WEIGHT].dtype == ET_I8)
+        return get(&t[WEIGHT_SCALE], m, 0);
+    return et_tensor_count(&t[ACT_SCALE]) > 0 ? get(&t[ACT_SCALE], 0, 0) * get(&t[WEIGHT_SCALE], 0, 0) : 1;
+}
+
+static double bias_of(const struct et_tensor *bias, int64_t m, int64_t n)
+{
+    if (et_tensor_count(bias) == 0)
+        return 0;
+    return get(bias, bias->size[0] > 1 ? n : 0, bias->size[1] > 1 ? m : 0);
+}
+
+static void hold_skinny_gemm(const struct et_stream *lots)
+{
+    struct made made = {.params.skinny_gemm = {.tokens = draw(lots, 0, 1, 20),
+                                               .out_features = draw(lots, 1, 1, 60),
+                                               .in_features = draw(lots, 2, 1, 1100),
+                                               .bias = draw(lots, 3, 0, 4)}};
+    struct et_skinny_gemm *p = &made.params.skinny_gemm;
+    struct et_tensor *t = made.problem.tensor;
+    draw_types(lots, p, t);
+    make(&made, "skinny_gemm", lots);
+    struct product product = product_of(p->out_features, p->tokens, p->in_features);
+    for (int64_t k = 0; k < p->in_features; k++) {
+        for (int64_t m = 0; m < p->out_features; m++)
+            product.a[m * p->in_features + k] = weight_at(&made.problem, m, k);
+        for (int64_t n = 0; n < p->tokens; n++)
+            product.b[n * p->in_features + k] = get(&t[ACT], n, k);
+    }
+    compute(&product);
+    for (int64_t m = 0; m < p->out_features; m++)
+        for (int64_t n = 0; n < p->tokens; n++) {
+            const double scale = scale_of(t, m), bias = bias_of(&t[BIAS], m, n);
+            double *c = &product.c[m * p->tokens + n], *sizes = &product.sizes[m * p->tokens + n];
+            *c = *c * scale + bias;
+            *sizes = *sizes * fabs(scale) + fabs(bias);
+        }
+    hold(&made.problem, 0, 1, &product);
+    free_product(&product);
+    unmake(&made);
+}
+
+START_TEST(the_oracle_of_skinny_gemm_is_dgemm_on_300_geometries)
+{
+    for (uint64_t i = 0; i < 300; i++) {
+        const struct et_stream lots = et_stream(i, "skinny_gemm");
+        hold_skinny_gemm(&lots);
+    }
+}
+END_TEST
+
 Suite *et_suite(void)
 {
     if (!find_dgemm()) {
@@ -214,6 +309,7 @@ Suite *et_suite(void)
     Suite *suite = suite_create("dgemm");
     TCase *tests = tcase_create("dgemm");
     tcase_add_test(tests, the_oracle_of_gqa_av_is_dgemm_on_300_geometries);
+    tcase_add_test(tests, the_oracle_of_skinny_gemm_is_dgemm_on_300_geometries);
     suite_add_tcase(suite, tests);
     return suite;
 }

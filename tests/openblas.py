@@ -129,6 +129,25 @@ class ThePort(OpenBlas):
         self.assertEqual(digests[0], digests[1])
 
 
+class SkinnyGemm(OpenBlas):
+    def test_passes_every_type_bias_and_more_rows_than_a_block(self):
+        floats = [{'weight': t, 'act': t, 'bias': out, 'out': out} for t in ('f32', 'f16', 'bf16') for out in {t, 'f32'}]
+        f8 = [{'weight': t, 'act': t, 'act_scale': 'f32', 'weight_scale': 'f32', 'bias': 'bf16', 'out': 'bf16'}
+              for t in ('f8e4m3fn', 'f8e4m3fnuz')]
+        i8 = [{'weight': 'i8', 'act': t, 'weight_scale': 'f32', 'bias': t, 'out': t} for t in ('f32', 'f16', 'bf16')]
+        i4 = [{**types, 'weight': 'i4', 'weight_scale': types['act']} for types in i8]
+        shape = {'tokens': 3, 'out_features': 70, 'in_features': 1000}
+        cases = [{'name': 'types', 'params': shape, 'sweep': {'bias': ['none', 'm', '1xm', 'nx1', 'nxm'],
+                                                              'dtypes': [*floats, *f8, *i8]}},
+                 {'name': 'int4', 'params': {**shape, 'in_features': 384},
+                  'sweep': {'group': [32, 64, 128], 'zero_points': [False, True], 'dtypes': i4}},
+                 {'name': 'blocks', 'params': {'tokens': 2, 'out_features': 4100, 'in_features': 1030}}]
+        (self.folder / 'case.json').write_text(json.dumps({'format': 1, 'operator': 'skinny_gemm', 'cases': cases}))
+        status, _, lines, done = self.judged(self.folder / 'case.json')
+        self.assertEqual((0, ''), (status, done.stderr), done.stdout)
+        self.assertEqual({'PASS'}, {line['verdict'] for line in lines if ran(line)})
+
+
 class AnotherLibrary(OpenBlas):
     def test_that_is_right_passes(self):
         status, head, lines, done = self.judged('--tier', 'smoke', **self.stand_in())
@@ -179,7 +198,7 @@ class Refused(OpenBlas):
                          (done.returncode, done.stderr))
 
 
-OPERATORS = {'gqa_av'}
+OPERATORS = {'gqa_av', 'skinny_gemm'}
 
 if __name__ == '__main__':
     there = run('list', 'devices', '--port', 'openblas')
