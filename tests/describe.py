@@ -98,9 +98,9 @@ class Describe(unittest.TestCase):
                     for value in built.knob_values(knob):
                         word = str(value).lower() if isinstance(value, bool) else value
                         self.assertTrue([id for id in ran.of if f'{knob["name"]}={word}' in id], (knob, word))
-            for tensor in about['tensors']:
-                for dtype in tensor['dtypes']:
-                    self.assertTrue([id for id in passed if re.search(rf'\b{tensor["name"]}:{dtype}\b', id)])
+            for dtypes in made['sweep']['dtypes']:
+                for tensor, dtype in dtypes.items():
+                    self.assertTrue([id for id in passed if re.search(rf'\b{tensor}:{dtype}\b', id)], (tensor, dtype))
 
 
 class TheAbi(unittest.TestCase):
