@@ -16,8 +16,8 @@ static enum et_status resolve(const struct et_problem *problem, const struct et_
     enum et_status status = et_blas_fits("tokens", p->tokens, why);
     if (status == ET_OK)
         status = et_blas_fits("in_features", p->in_features, why);
-    /* A dequantised weight is rounded once before the chain. */
-    *claim = et_blas_claim(p->in_features + (problem->tensor[WEIGHT].dtype == ET_I4));
+    /* A dequantised weight is rounded once before the chain; two scales and a bias round after it. */
+    *claim = et_blas_claim(p->in_features + (problem->tensor[WEIGHT].dtype == ET_I4) + 3);
     return status;
 }
 

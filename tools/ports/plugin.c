@@ -154,7 +154,8 @@ static int64_t depth_gdn_postconv(const void *params)
 static int64_t depth_skinny_gemm(const void *params)
 {
     const struct et_skinny_gemm *p = params;
-    return p->group ? p->group + p->in_features / p->group : p->in_features;
+    /* And two scales and a bias. */
+    return (p->group ? p->group + p->in_features / p->group : p->in_features) + 3;
 }
 
 static const struct kernel {

@@ -169,7 +169,8 @@ static int64_t skinny_gemm(const cJSON *step, const struct file *in, const struc
                 sum *= shared(&scale, m, 0);
             put(&out, n, m, 0, bias.size[0] ? sum + shared(&bias, n, m) : sum);
         }
-    return width + (group ? terms / group : 0);
+    /* And two scales and a bias. */
+    return width + (group ? terms / group : 0) + 3;
 }
 
 static const struct operator
