@@ -24,7 +24,7 @@ PLANTED = {
         'another_order': ('ss = fma(x, x, ss);', 'ss = ss + x * x;', 'FAIL', 'replay', True),
         'not_written': ('ulong h = first; h < end; h += step', 'ulong h = first; h + 1 < end; h += step', 'FAIL', 'written', False),
         'not_there': ('kernel void gdn_postconv_per_token_head(', 'kernel void gdn_postconv_other(', 'ERROR', None, False)},
-    'skinny_gemm/types/halves/dtypes=weight:f16+act:f16+out:f32/normal/naive': {
+    'skinny_gemm/types/halves/dtypes=weight:f32+act:f32+out:f32/normal/naive': {
         'another_row': ('weight_at + m * weight_stride0 + k) - zero', 'weight_at + (m + 1) % out_features * weight_stride0 + k) - zero',
                         'FAIL', 'bound', False),
         'term_lost': ('ulong k = from; k < end; k++', 'ulong k = from; k + 1 < end; k++', 'FAIL', 'bound', False),

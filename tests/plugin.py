@@ -140,7 +140,7 @@ class Wrong(Plugin):
             'back': ('int64_t d = 0; d < p->k_head_dim; d++)\n        sum', 'int64_t d = p->k_head_dim - 1; d >= 0; d--)\n        sum',
                      'replay', True),
             'short': ('d < p->v_head_dim; d++)', 'd + 1 < p->v_head_dim; d++)', 'written', False)},
-        'skinny_gemm/types/halves/*:f16+out:f32': {
+        'skinny_gemm/types/halves/*:f32': {
             'lost': (TERMS, TERMS.replace('k <', 'k + 1 <'), 'bound', False),
             'row': ('get(&t[WEIGHT], m, k, 0)', 'get(&t[WEIGHT], (m + 1) % p->out_features, k, 0)', 'bound', False),
             'bias': ('sum += shared(&t[BIAS], n, m);', 'sum += shared(&t[BIAS], n, n);', 'bound', False),
