@@ -33,7 +33,6 @@ TREE = '''
     shfl.sync.bfly.b32 %f2, %f1, 2, 0x1f, 0xffffffff;
 $L__BB0_3:
     .loc 1 2 3
-    BARRIER
     shfl.sync.bfly.b32 %f2, %f1, 1, 0x1f, 0xffffffff;
     @%p1 shfl.sync.bfly.b32 %f2, %f1, %r9, 0x1f, 0xffffffff;
     @!%p1 bar.sync 0;
@@ -84,7 +83,7 @@ class Tally(unittest.TestCase):
         return done.returncode, done.stdout.splitlines(), done.stderr
 
     def test_counts_the_instructions_of_kernels_by_chunk_and_tail(self):
-        ptx = HEAD + TREE.replace('BARRIER', '') + CALLS
+        ptx = HEAD + TREE + CALLS
         self.program('a', ptx, '-D YTILE=1 -D TOKENS=1 -D A_CHUNK=8 -D TAIL=2')
         self.program('b', HEAD + CALLS, '-D YTILE=1 -D TOKENS=1 -D A_CHUNK=16')
         code, out, _ = self.tally()
@@ -96,20 +95,15 @@ class Tally(unittest.TestCase):
         self.assertEqual((0, ['', 'tail local: holds of 1 of 1 kernels', 'tail vendor: holds of 2 of 2 kernels']), (code, out[4:]))
 
     def test_counts_each_kernel(self):
-        self.program('a', HEAD + TREE.replace('BARRIER', '') + CALLS, '-D YTILE=1 -D TOKENS=1 -D A_CHUNK=8 -D TAIL=2')
+        self.program('a', HEAD + TREE + CALLS, '-D YTILE=1 -D TOKENS=1 -D A_CHUNK=8 -D TAIL=2')
         out = self.tally('--each')[1]
         self.assertIn('| skinny_gemm_naive | 8 | 2 | 1 | 1 | - | - | 0 | 0 | 1 | 0 | 1 | 1 |', out)
         self.assertIn('| skinny_gemm_sml | 8 | 2 | 1 | 1 | - | - | 5 | 2 | 1 | 1 | 0 | 1 |', out)
 
-    def test_fails_of_a_tail_with_a_barrier_between_its_exchanges(self):
-        self.program('a', HEAD + TREE.replace('BARRIER', 'bar.sync 0;'), '-D YTILE=1 -D TOKENS=1 -D A_CHUNK=8 -D TAIL=2')
-        code, out, _ = self.tally()
-        self.assertEqual((1, '    skinny_gemm_sml, YTILE=1 TOKENS=1 A_CHUNK=8 TAIL=2: 1 bar.sync between its shfl.sync'), (code, out[-1]))
-
     def test_fails_of_a_tail_with_too_few_exchanges_or_with_any_where_none_is_due(self):
-        self.program('a', HEAD + TREE.replace('BARRIER', ''), '-D YTILE=2 -D TOKENS=3 -D A_CHUNK=8 -D TAIL=2')
-        self.program('c', HEAD + TREE.replace('BARRIER', '', 1).replace('shfl.sync', 'mov', 4), '-D YTILE=2 -D TOKENS=3 -D A_CHUNK=8 -D TAIL=2')
-        self.program('b', HEAD + TREE.replace('BARRIER', ''), '-D YTILE=1 -D TOKENS=1 -D A_CHUNK=8')
+        self.program('a', HEAD + TREE, '-D YTILE=2 -D TOKENS=3 -D A_CHUNK=8 -D TAIL=2')
+        self.program('c', HEAD + TREE.replace('shfl.sync', 'mov', 4), '-D YTILE=2 -D TOKENS=3 -D A_CHUNK=8 -D TAIL=2')
+        self.program('b', HEAD + TREE, '-D YTILE=1 -D TOKENS=1 -D A_CHUNK=8')
         code, out, _ = self.tally()
         self.assertEqual(1, code)
         self.assertIn('    skinny_gemm_sml, YTILE=2 TOKENS=3 A_CHUNK=8 TAIL=2: 2 shfl.sync, must be 5 for each of 1 to 6 sums', out)
