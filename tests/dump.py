@@ -481,7 +481,7 @@ class WeightsOfFourBits(BuiltIn):
             """Elements of the buffer, and where each of the shape lies in it."""
             at, end = (begin + offset for offset in header[name]['data_offsets'])
             layout = step['tensors'][name]
-            kind = {'f16': 'e', 'u8': 'B', 'i4': 'B'}[layout['dtype']]
+            kind = {'f32': 'f', 'f16': 'e', 'u8': 'B', 'i4': 'B'}[layout['dtype']]
             content = struct.unpack(f'<{(end - at) // struct.calcsize(kind)}{kind}', data[at:end])
             return content, lambda i, k: layout['offset'] + i * layout['stride'][0] + k * layout['stride'][1]
 

@@ -170,11 +170,10 @@ class Wrong(Plugin):
 
     def test_element_beside_an_output_breaks_guards_alone(self):
         """Of q, whose end another output would follow, as of out; the data themselves are right."""
-        step = '    s->compute(&s->steps[i], out);\n'
         for name, size, place in (('past its end', 't.bytes / et_format(t.dtype)->bytes', '1 past its end'),
                                   ('before its start', '-1', '1 before its start')):
-            beside = self.edited('beside', (step, step + f"""    for (int n = 0; s->steps[i].op->tensors[n].name; n++) {{
-        const struct et_tensor t = s->steps[i].tensor[n];
+            beside = self.edited('beside', (COMPUTE, COMPUTE + f"""    for (int n = 0; problem->op->tensors[n].name; n++) {{
+        const struct et_tensor t = problem->tensor[n];
         if (out[n])
             et_store(t.dtype, out[n], (int64_t)({size}), 0);
     }}
@@ -184,7 +183,7 @@ class Wrong(Plugin):
             for line in lines:
                 if line['device']:
                     broken = {check: of['text'] for check, of in line['checks'].items() if of['outcome'] == 'broken'}
-                    first = 'out' if line['id'].startswith('gqa_av/') else 'q'
+                    first = 'q' if line['id'].startswith('gdn_postconv/') else 'out'
                     self.assertEqual({'guards'}, set(broken))
                     self.assertRegex(broken['guards'], rf'^{first}: element {place} was -?nan \(0x[0-9a-f]+\), is 0 \(0x0+\)')
 
@@ -195,12 +194,11 @@ class Wrong(Plugin):
 
     def test_strides_fail_for_each_tensor_in_the_smoke_tier(self):
         """As if it were packed: rows next to each other, nothing before the first."""
-        step = '    s->compute(&s->steps[i], out);\n'
-        packed = self.edited('packed', (step, """    struct et_problem problem = s->steps[i];
-    et_tensor_pack(&problem.tensor[atoi(getenv("PACKED"))]);
-    s->compute(&problem, out);
-"""))
-        for op in 'gqa_av', 'gdn_postconv':
+        packed = self.edited('packed', (COMPUTE, """    struct et_problem copy = *problem;
+    et_tensor_pack(&copy.tensor[atoi(getenv("PACKED"))]);
+    kernel_of(&copy)->compute(&copy, out);
+"""), ('#include <stdio.h>\n', '#include <stdio.h>\n#include <stdlib.h>\n'))
+        for op in built.operators(ETALON):
             tensors = json.loads(self.etalon('describe', op, '--json').stdout)['tensors']
             for i, tensor in enumerate(tensors):
                 with self.subTest(f'{op} {tensor["name"]}'), unittest.mock.patch.dict(os.environ, PACKED=str(i)):
