@@ -33,7 +33,8 @@ void et_programs_free(struct et_session *session);
 /* Runs the arithmetic probe; sets probed, exact, exact_subnormal and probe of the session's device. */
 enum et_status et_probe(struct et_session *session, struct et_error *error);
 
-/* Sets shuffles and vendor_shuffles of the session's device: over how many lanes exchanges were seen to work. */
+/* Sets shuffles and vendor_shuffles of the session's device: over how many lanes exchanges were seen to work.
+ */
 void et_probe_shuffles(struct et_session *session);
 
 /* Adds a line for each driver file the loader reads: the library it names, and whether that opens. */

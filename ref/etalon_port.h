@@ -25,7 +25,7 @@ struct et_device {
     bool subgroups, fp16, fp64;
     int64_t shuffles;        /* lanes over which sub-group shuffles were seen to exchange values; 0: none */
     int64_t vendor_shuffles; /* the same of NVIDIA's shfl.sync, through inline PTX */
-    uint64_t fp_config; /* CL_DEVICE_SINGLE_FP_CONFIG as reported: recorded, never trusted */
+    uint64_t fp_config;      /* CL_DEVICE_SINGLE_FP_CONFIG as reported: recorded, never trusted */
     /* The arithmetic probe: what the device did on our vectors, against C. */
     bool probed;
     bool exact; /* every vector that replay relies on (normal numbers) matched */
