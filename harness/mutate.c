@@ -15,6 +15,7 @@
 /* All runs by one mutant on one device. */
 struct row {
     int runs, errors, broken[ET_CHECKS]; /* runs in which */
+    int due;                             /* runs that the kernels as they are had: fewer after an interrupt */
     struct et_error unbuilt;             /* why it does not build, or "" */
 };
 
@@ -75,6 +76,9 @@ void et_kills_add(struct et_kills *kills, const struct et_result *result)
         device++;
     struct row *row = row_of(kills, device, result->mutant ? (int)(result->mutant - kills->mutants->at) : -1);
     row->runs += result->verdict != ET_SKIP;
+    for (int m = 0; m < kills->mutants->count && !result->mutant; m++)
+        row_of(kills, device, m)->due +=
+            result->verdict != ET_SKIP && kills->mutants->at[m].op == result->run->c->op;
     row->errors += result->verdict == ET_ERROR && !result->unbuilt;
     if (result->unbuilt)
         et_fail(&row->unbuilt, ET_OK, "%s", result->reason);
@@ -107,12 +111,20 @@ static bool noticed(const struct row *row)
     return any;
 }
 
+/* Whether the runs that it had say what it is: one that notices does. */
+static bool is_judged(const struct row *row)
+{
+    return builds(row) && row->runs > 0 && (noticed(row) || row->runs >= row->due);
+}
+
 static const char *verdict(const struct et_mutant *mutant, const struct row *row)
 {
     if (row->runs == 0)
         return "NOT RUN";
     if (!builds(row))
         return "DOES NOT BUILD";
+    if (!is_judged(row))
+        return "NOT ALL RUN";
     if (mutant->honest)
         return noticed(row) ? "FALSE ALARM" : "quiet";
     return noticed(row) ? "killed" : "SURVIVED";
@@ -120,7 +132,7 @@ static const char *verdict(const struct et_mutant *mutant, const struct row *row
 
 static bool is_bad(const struct et_mutant *mutant, const struct row *row)
 {
-    return row->runs == 0 || !builds(row) || noticed(row) == mutant->honest;
+    return !is_judged(row) || noticed(row) == mutant->honest;
 }
 
 /* What each check and all together do to the mutants, and to the honest reorderings. */
