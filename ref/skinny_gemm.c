@@ -803,6 +803,9 @@ static bool lie(const struct et_problem *problem, int64_t m, int which, void *wo
 
 /* ---- Replay: all tokens of a weight row at once ---- */
 
+/* An empty shard takes as long to replay as its tree: what claims come from others is bounded. */
+enum { SHARDS_MOST = 1024 };
+
 /* A claimed order of additions. */
 struct plan {
     bool serial, pair;
@@ -928,13 +931,14 @@ static enum et_status plan_of(const struct et_skinny_gemm *p, const struct et_or
         plan->pair = false;
     plan->lanes = order->arg[0];
     plan->chunk = order->arg[1];
-    plan->shards = order->arg[3] > 1 ? order->arg[3] : 1;
+    plan->shards = order->arg[3] ? order->arg[3] : 1;
     const bool known = strcmp(order->name, "lanes") == 0 && (plan->lanes == 32 || plan->lanes == 64) &&
                        (plan->chunk == 8 || plan->chunk == 16 || plan->chunk == 32) &&
-                       (order->arg[2] == 0 || order->arg[2] == 1);
+                       (order->arg[2] == 0 || order->arg[2] == 1) && plan->shards >= 1 &&
+                       plan->shards <= SHARDS_MOST;
     if (!plan->serial && !known)
-        return et_fail(error, ET_REFUSED, "skinny_gemm has no replay of order %s(%d, %d, %d)", order->name,
-                       order->arg[0], order->arg[1], order->arg[2]);
+        return et_fail(error, ET_REFUSED, "skinny_gemm has no replay of order %s(%d, %d, %d, %d)",
+                       order->name, order->arg[0], order->arg[1], order->arg[2], order->arg[3]);
     if (!plan->serial && p->in_features % plan->chunk != 0)
         return et_fail(error, ET_REFUSED, "in_features is %lld, must be a multiple of a_chunk = %lld",
                        (long long)p->in_features, (long long)plan->chunk);
@@ -944,7 +948,8 @@ static enum et_status plan_of(const struct et_skinny_gemm *p, const struct et_or
 /*
  * Order serial: one chain of fmas in increasing k, from +0; of i4, one a group, whose sum is scaled and added
  * by an fma. Order lanes(lanes, a_chunk, dot, shards): lane t has a_chunk terms of every lanes * a_chunk, as
- * shard() has it; of i4, the sum of each a_chunk is scaled and added by an fma. dot is 0: fma, or 1: pair.
+ * shard() has it; of i4, the sum of each a_chunk is scaled and added by an fma. dot is 0: fma, or 1: pair;
+ * shards is 0 (as 1) to SHARDS_MOST.
  */
 static enum et_status replay(const struct et_problem *problem, const struct et_order *order, int64_t m,
                              void *work, float *value, struct et_met *met, struct et_error *error)

@@ -426,14 +426,20 @@ START_TEST(an_order_that_does_not_fit_is_refused_by_a_sentence)
 {
     struct made m;
     make(&m, (struct et_skinny_gemm){1, 1, 24, 0, 0, 0}, floats, ET_FILL_NORMAL, 1, 0);
-    const struct et_order wide = lanes(32, 16, 0, 1), odd = lanes(16, 8, 0, 1);
+    const struct et_order wide = lanes(32, 16, 0, 1), odd = lanes(16, 8, 0, 1),
+                          many = lanes(32, 8, 0, INT32_MAX), less = lanes(32, 8, 0, -1);
     struct et_met met = {false};
     struct et_error error;
     ck_assert_int_eq(m.problem.op->replay(&m.problem, &wide, 0, m.work, m.replayed, &met, &error),
                      ET_REFUSED);
     ck_assert_str_eq(error.text, "in_features is 24, must be a multiple of a_chunk = 16");
     ck_assert_int_eq(m.problem.op->replay(&m.problem, &odd, 0, m.work, m.replayed, &met, &error), ET_REFUSED);
-    ck_assert_str_eq(error.text, "skinny_gemm has no replay of order lanes(16, 8, 0)");
+    ck_assert_str_eq(error.text, "skinny_gemm has no replay of order lanes(16, 8, 0, 1)");
+    ck_assert_int_eq(m.problem.op->replay(&m.problem, &many, 0, m.work, m.replayed, &met, &error),
+                     ET_REFUSED);
+    ck_assert_str_eq(error.text, "skinny_gemm has no replay of order lanes(32, 8, 0, 2147483647)");
+    ck_assert_int_eq(m.problem.op->replay(&m.problem, &less, 0, m.work, m.replayed, &met, &error),
+                     ET_REFUSED);
     unmake(&m);
 }
 END_TEST
