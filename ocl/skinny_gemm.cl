@@ -272,7 +272,7 @@ static void gemm(TENSORS, SIZES, int kind, ulong from, ulong end, global float *
     const bool wide_weight = is_wide((ulong)weight + weight_at * WIDTH(WEIGHT_DTYPE) / 8, weight_stride0,
                                      WIDTH(WEIGHT_DTYPE), W_WORDS);
     const bool wide_act =
-        is_wide((ulong)act + act_at * WIDTH(ACT_DTYPE) / 8, act_stride0, WIDTH(ACT_DTYPE), 8 * WIDTH(ACT_DTYPE) / 32);
+        is_wide((ulong)act + act_at * WIDTH(ACT_DTYPE) / 8, act_stride0, WIDTH(ACT_DTYPE), A_WORDS);
     const ulong tiles = (out_features + YTILE - 1) / YTILE, most = kind == BIG ? staged : in_features;
     const ulong slabs = kind == BIG ? max((end - from + most - 1) / most, 1ul) : 1; /* of no columns: one */
     for (ulong tile = get_group_id(0) * p.waves; tile < tiles; tile += get_num_groups(0) * p.waves) {
