@@ -186,17 +186,18 @@ bool et_data_is_own(const struct et_data *data)
     return data->given && data->kind == ET_DATA_FILL && data->fill.kind == ET_FILL_OWN;
 }
 
-bool et_is_packed_rows(int rank, const int64_t *size, const struct et_tensor *tensor)
+bool et_is_packed_rows(enum et_dtype dtype, int rank, const int64_t *size, const struct et_tensor *tensor)
 {
     const int inner = tensor->rank - 1;
-    return et_format(tensor->dtype)->block > 1 && rank == tensor->rank &&
-           memcmp(size, tensor->size, (size_t)inner * sizeof *size) == 0 &&
+    return et_format(tensor->dtype)->block > 1 && dtype == et_storage(tensor->dtype) &&
+           rank == tensor->rank && memcmp(size, tensor->size, (size_t)inner * sizeof *size) == 0 &&
            size[inner] == (int64_t)et_bytes(tensor->dtype, tensor->size[inner]);
 }
 
-bool et_covers_whole(int rank, const int64_t *size, const struct et_tensor *tensor)
+bool et_covers_whole(enum et_dtype dtype, int rank, const int64_t *size, const struct et_tensor *tensor)
 {
-    return et_is_packed_rows(rank, size, tensor) || (rank == 1 && size[0] == et_tensor_count(tensor)) ||
+    return et_is_packed_rows(dtype, rank, size, tensor) ||
+           (rank == 1 && size[0] == et_tensor_count(tensor)) ||
            (rank == tensor->rank && memcmp(size, tensor->size, (size_t)rank * sizeof *size) == 0);
 }
 

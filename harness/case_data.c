@@ -128,6 +128,7 @@ static enum et_status find_stored(const struct et_reader *r, const cJSON *node, 
                               "the dtype of \"%s\" in %s is none of etalon's", data->tensor, data->file);
     if (status == ET_OK) {
         data->count = et_elements(found->dtype, found->bytes);
+        data->dtype = found->dtype;
         data->rank = found->rank;
         memcpy(data->size, found->size, sizeof data->size);
     }

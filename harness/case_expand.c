@@ -367,7 +367,7 @@ static enum et_status check_lists(const struct et_entry *e, const struct et_case
         struct et_error why;
         bool each;
         const bool whole =
-            data->kind == ET_DATA_FILE && et_covers_whole(data->rank, data->size, &problem->tensor[t]);
+            data->kind == ET_DATA_FILE && et_covers_whole(data->dtype, data->rank, data->size, &problem->tensor[t]);
         const enum et_status status =
             list && !whole ? et_values_map(problem, t, data->count, NULL, &each, &why) : ET_OK;
         if (status == ET_REFUSED)

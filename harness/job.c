@@ -81,9 +81,9 @@ static enum et_status open_file(const struct et_data *data, const struct et_prob
                        data->tensor);
     const int64_t count = et_elements(source->from->dtype, source->from->bytes);
     const struct et_tensor *tensor = &problem->tensor[t];
-    source->packed = source->from->dtype == et_storage(tensor->dtype) &&
-                     et_is_packed_rows(source->from->rank, source->from->size, tensor);
-    if (et_covers_whole(source->from->rank, source->from->size, tensor))
+    const struct et_file_tensor *from = source->from;
+    source->packed = et_is_packed_rows(from->dtype, from->rank, from->size, tensor);
+    if (et_covers_whole(from->dtype, from->rank, from->size, tensor))
         return ET_OK;
     struct et_error why;
     status = map_values(problem, t, count, source, &why);

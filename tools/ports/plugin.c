@@ -1,8 +1,8 @@
 /*
  * A port in plain C for `etalon run --port plugin:./plugin.so`: every operator, elements in order.
  *
- *     cc -std=c11 -O2 -ffp-contract=off -fPIC -shared plugin.c -o plugin.so $(pkg-config --cflags --libs
- * etalon)
+ *     flags=$(pkg-config --cflags --libs etalon)
+ *     cc -std=c11 -O2 -ffp-contract=off -fPIC -shared plugin.c -o plugin.so $flags
  */
 #include <etalon/etalon_port.h>
 #include <etalon/fmath.h>
