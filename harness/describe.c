@@ -116,7 +116,8 @@ static void add_tensor(struct et_text *text, const struct et_tensor_spec *tensor
             et_put(text, "%s'%s'", comma, et_format((enum et_dtype)i)->name);
             comma = ", ";
         }
-    et_put(text, "], 'dtype': '%s', 'dims': [", et_format(tensor->dtype)->name);
+    et_put(text, "], '%s': '%s', 'dims': [", tensor->same_as ? "same_as" : "dtype",
+           tensor->same_as ? tensor->same_as : et_format(tensor->dtype)->name);
     for (int k = 0; k < tensor->rank; k++)
         et_put(text, "%s'%s'", k ? ", " : "", tensor->dim[k]);
     et_put(text, "], 'doc': ");
@@ -281,7 +282,8 @@ static void say_tensor(struct et_text *text, const struct et_tensor_spec *tensor
     for (int i = 0; i < ET_DTYPES; i++)
         if (tensor->dtypes & 1U << i)
             et_text_add(text, " %s", et_format((enum et_dtype)i)->name);
-    et_text_add(text, ", default %s\n", et_format(tensor->dtype)->name);
+    et_text_add(text, ", default%s %s\n", tensor->same_as ? ":" : "",
+                tensor->same_as ? tensor->same_as : et_format(tensor->dtype)->name);
     et_put_wrapped(text, tensor->doc, 17, WIDTH);
 }
 

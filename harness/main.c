@@ -985,8 +985,13 @@ static void list_variant(const struct et_variant *variant)
            variant->summary ? variant->summary
            : knob->name     ? "knobs"
                             : "no knobs");
-    for (; !variant->summary && knob->name; knob++)
-        printf("%s %s %.0f to %.0f", knob == variant->knobs ? "" : ",", knob->name, knob->min, knob->max);
+    for (; !variant->summary && knob->name; knob++) {
+        printf("%s %s ", knob == variant->knobs ? "" : ",", knob->name);
+        if (knob->kind != ET_NAME)
+            printf("%.0f to %.0f", knob->min, knob->max);
+        for (int i = 0; knob->kind == ET_NAME && knob->names[i]; i++)
+            printf("%s%s", i ? " | " : "", knob->names[i]);
+    }
     printf("\n");
 }
 

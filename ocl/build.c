@@ -4,6 +4,9 @@
 #include <stdio.h>
 #include <string.h>
 
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
 #include "source.h"
 
 struct et_program {
@@ -62,14 +65,6 @@ static enum et_status build(struct et_session *session, struct et_program *progr
     return code == CL_BUILD_PROGRAM_FAILURE ? ET_UNBUILT : status;
 }
 
-/* FNV-1a. */
-static uint64_t add_hash(uint64_t hash, const char *text)
-{
-    for (; *text; text++)
-        hash = (hash ^ (unsigned char)*text) * UINT64_C(0x100000001b3);
-    return hash;
-}
-
 static enum et_status write_file(const char *stem, const char *ending, const void *bytes, size_t n,
                                  struct et_error *error)
 {
@@ -77,9 +72,12 @@ static enum et_status write_file(const char *stem, const char *ending, const voi
     if (!path)
         return ET_FAILED;
     FILE *file = fopen(path, "wb");
-    bool good = file && fwrite(bytes, 1, n, file) == n;
-    good = file && fclose(file) == 0 && good;
-    const enum et_status status = good ? ET_OK : et_fail(error, ET_FAILED, "%s: %s", path, strerror(errno));
+    const bool whole = file && fwrite(bytes, 1, n, file) == n;
+    int trouble = whole ? 0 : errno ? errno : EIO;
+    if (file && fclose(file) != 0 && whole)
+        trouble = errno;
+    const enum et_status status =
+        trouble == 0 ? ET_OK : et_fail(error, ET_FAILED, "%s: %s", path, strerror(trouble));
     et_free(path);
     return status;
 }
@@ -109,7 +107,8 @@ static enum et_status get_binary(const struct et_session *session, const struct 
 static enum et_status save(const struct et_session *session, const char *file,
                            const struct et_program *program, struct et_error *error)
 {
-    const uint64_t hash = add_hash(add_hash(UINT64_C(0xcbf29ce484222325), program->source), program->options);
+    const uint64_t source = XXH3_64bits(program->source, strlen(program->source));
+    const uint64_t hash = XXH3_64bits_withSeed(program->options, strlen(program->options), source);
     char *stem = et_print(error, "%s/%.*s-%016llx@%s", session->binaries, (int)strcspn(file, "."), file,
                           (unsigned long long)hash, session->device.place);
     char *line = stem ? et_print(error, "%s %s\n", file, program->options) : NULL;

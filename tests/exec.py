@@ -387,11 +387,11 @@ class Hello(Exec):
         command = self.around("""
 def knobbed(message):
     if 'variants' in message:
-        message['variants']['gqa_av']['split'] = {'lanes': [1, 64], 'twice': [0, 1]}
+        message['variants']['gqa_av']['split'] = {'lanes': [1, 64], 'twice': [0, 1], 'dot': ['fma', 'pair']}
     say(message)
 port.say = knobbed""")
         listed = self.etalon('list', 'operators', '--port', command)
-        self.assertIn('\n  split          knobs lanes 1 to 64, twice 0 to 1\n', listed.stdout)
+        self.assertIn('\n  split          knobs lanes 1 to 64, twice 0 to 1, dot fma | pair\n', listed.stdout)
         self.assertRegex(self.etalon('list', 'devices', '--port', command).stdout, r'\A0:0   Python ')
 
 
