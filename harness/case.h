@@ -24,7 +24,7 @@ struct et_data {
     bool seeded;         /* fill.seed was given, and is not the case's */
     double *values;      /* ET_DATA_VALUES: owned by the case's arena */
     int64_t count;       /* of values, or of the elements in the file */
-    const char *file;    /* ET_DATA_FILE: the path of a safetensors file, a tensor in it, its type and shape */
+    const char *file; /* ET_DATA_FILE: the path of a safetensors file, a tensor in it, its type and shape */
     const char *tensor;
     enum et_dtype dtype; /* ET_DTYPES: none of etalon's */
     int rank;
@@ -146,7 +146,7 @@ enum et_status et_case_problem(const struct et_case *c, int step, const struct e
 enum et_status et_values_map(const struct et_problem *problem, int tensor, int64_t count, int64_t *first,
                              bool *each, struct et_error *error);
 
-/* Whether a stored tensor has rows of this one as they are, of a type whose elements share bytes: i4 as u8. */
+/* Whether a stored tensor has this one's rows as they are, of a type whose elements share bytes: i4 as u8. */
 bool et_is_packed_rows(enum et_dtype dtype, int rank, const int64_t *size, const struct et_tensor *tensor);
 /* Whether it has all elements of this one: so, in its shape, or in one dimension. */
 bool et_covers_whole(enum et_dtype dtype, int rank, const int64_t *size, const struct et_tensor *tensor);

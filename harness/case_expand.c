@@ -366,8 +366,8 @@ static enum et_status check_lists(const struct et_entry *e, const struct et_case
         const struct et_data *data = input ? &c->steps[s].data[t] : &c->steps[s].expect[t];
         struct et_error why;
         bool each;
-        const bool whole =
-            data->kind == ET_DATA_FILE && et_covers_whole(data->dtype, data->rank, data->size, &problem->tensor[t]);
+        const bool whole = data->kind == ET_DATA_FILE &&
+                           et_covers_whole(data->dtype, data->rank, data->size, &problem->tensor[t]);
         const enum et_status status =
             list && !whole ? et_values_map(problem, t, data->count, NULL, &each, &why) : ET_OK;
         if (status == ET_REFUSED)

@@ -3,9 +3,11 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <unistd.h>
 
@@ -20,13 +22,25 @@ enum { REQUEST_MOST = 1 << 20, REPEATS_MOST = 10000, DEVICES_MOST = 256, REPORT_
 
 /* ---- The channel ---- */
 
+/* Whether nobody holds the other end of stdin, and nothing that was written there is left to read. */
+static bool is_deserted(void)
+{
+    struct pollfd in = {.fd = STDIN_FILENO};
+    int left = 0;
+    return poll(&in, 1, 0) == 1 && in.revents & POLLHUP && ioctl(STDIN_FILENO, FIONREAD, &left) == 0 &&
+           left == 0;
+}
+
 /*
  * The protocol's own descriptor: OpenCL implementations and compilers print on stdout, which becomes stderr.
- * The judge's end is this process's end too, even where a driver does not come back to read the end of stdin.
+ * The judge's end is this process's end too, even where a driver does not come back to read the end of stdin:
+ * by a signal, and where it came before the signal was asked for, by stdin.
  */
 static int open_channel(void)
 {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (is_deserted())
+        return -1;
     const int fd = fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 3);
     return fd >= 0 && dup2(STDERR_FILENO, STDOUT_FILENO) >= 0 ? fd : -1;
 }
@@ -420,15 +434,16 @@ static void add_list(struct et_text *line, const struct et_port *port, struct et
 int et_worker_list(const struct et_port *port)
 {
     const int fd = open_channel();
+    if (fd < 0)
+        return EXIT_FAILURE;
     struct et_device *devices = et_alloc(DEVICES_MOST, sizeof *devices, NULL);
     char *report = et_alloc(REPORT_BYTES, 1, NULL);
     struct et_text line = {.failed = !devices || !report};
-    if (fd >= 0 && !line.failed)
+    if (!line.failed)
         add_list(&line, port, devices, report);
-    const bool fine = fd >= 0 && say(fd, &line);
+    const bool fine = say(fd, &line);
     et_free(devices);
     et_free(report);
-    if (fd >= 0)
-        close(fd);
+    close(fd);
     return fine ? EXIT_SUCCESS : EXIT_FAILURE;
 }

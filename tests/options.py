@@ -7,6 +7,7 @@ import re
 import resource
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -621,6 +622,18 @@ class AnInterruptedRun(unittest.TestCase):
             code, out, err = self.interrupt(number, faulty_file('right'), until=lambda run: cli.children(run.pid),
                                             OCL_ICD_VENDORS=self.hung_driver())
             self.assertEqual((128 + number, '', 'etalon: interrupted while devices were opened\n'), (code, out, err))
+
+    def test_that_ended_before_its_runner_began_leaves_no_runner(self):
+        """Too early for the signal that a runner asks for."""
+        env = cli.environment({'OCL_ICD_VENDORS': self.hung_driver()})
+        for options in ['--list'], ['--device', '0:0']:
+            ours, theirs = socket.socketpair()
+            ours.close()
+            with theirs:
+                runner = subprocess.Popen([cli.ETALON, 'worker', *options], env=env, stdin=theirs,
+                                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+            self.assertEqual((b'', None), runner.communicate(timeout=60))
+            self.assertEqual(1, runner.returncode)
 
     def test_of_list_devices_leaves_no_runner(self):
         listing = subprocess.Popen([cli.ETALON, 'list', 'devices'], env=cli.environment({'OCL_ICD_VENDORS': self.hung_driver()}),
