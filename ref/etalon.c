@@ -6,10 +6,11 @@
 #include <stdio.h>
 #include <string.h>
 
-extern const struct et_operator et_gqa_av_operator, et_gdn_postconv_operator, et_skinny_gemm_operator;
+extern const struct et_operator et_gqa_av_operator, et_gdn_postconv_operator, et_skinny_gemm_operator,
+    et_flash_attn_operator;
 
 const struct et_operator *const et_operators[] = {&et_gqa_av_operator, &et_gdn_postconv_operator,
-                                                  &et_skinny_gemm_operator, NULL};
+                                                  &et_skinny_gemm_operator, &et_flash_attn_operator, NULL};
 
 enum et_status et_fail(struct et_error *error, enum et_status status, const char *format, ...)
 {
@@ -208,6 +209,7 @@ static const struct {
     [ET_FILL_EXACT] = {.name = "exact", .exact = true},
     [ET_FILL_EQUAL] = {.name = "equal", .exact = true},
     [ET_FILL_ONEHOT] = {.name = "onehot", .exact = true},
+    [ET_FILL_BALANCE] = {.name = "balance", .exact = true},
 };
 
 const char *et_fill_name(enum et_fill_kind kind)
@@ -273,6 +275,7 @@ void et_fill_values(const struct et_fill *fill, const char *name, int64_t at, in
     case ET_FILL_EXACT:
     case ET_FILL_EQUAL:
     case ET_FILL_ONEHOT:
+    case ET_FILL_BALANCE:
     case ET_FILLS:
     case ET_FILL_OWN:
         et_normal_n(&stream, (uint64_t)at, n, dst);

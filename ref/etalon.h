@@ -169,6 +169,7 @@ struct et_order {
 /* How far one output element of one declared arithmetic may be from the oracle's value, before the store. */
 struct et_spread {
     double variance; /* of the rounding error, on independent data */
+    double common;   /* of a relative error that all elements of the unit have alike: `gain` alone asks */
     double bias;     /* deterministic part */
     double likely;   /* bound for structured data: roundings independent, data not */
     double worst;    /* bound for any data */
@@ -186,6 +187,7 @@ enum et_fill_kind {
                     */
     ET_FILL_EQUAL, /* the operator's to say, all its inputs together */
     ET_FILL_ONEHOT,
+    ET_FILL_BALANCE,
     ET_FILLS,
     ET_FILL_OWN /* one of the operator's own */
 };
@@ -261,6 +263,12 @@ struct et_operator {
      * after). ET_REFUSED with a sentence naming field, value and limit.
      */
     enum et_status (*shape)(const void *params, struct et_tensor *tensors, struct et_error *error);
+
+    /*
+     * ET_REFUSED, with a sentence naming what is in the way, where the fill of the exact family has no exact
+     * result here. NULL: it always has.
+     */
+    enum et_status (*takes)(const struct et_problem *problem, enum et_fill_kind kind, struct et_error *error);
 
     /* Values of one row (innermost dimension) of one input, as f32 before rounding to the tensor's type. */
     void (*fill)(const struct et_problem *problem, const struct et_fill *fill, int tensor, int64_t row,
@@ -349,6 +357,24 @@ struct et_skinny_gemm {
     int64_t tokens, out_features, in_features;
     int64_t bias; /* enum et_bias */
     int64_t group, zero_points;
+};
+
+/* Which keys a query sees of those behind it in the text. */
+enum et_causal { ET_CAUSAL_NONE, ET_CAUSAL_BOTTOM_RIGHT, ET_CAUSAL_TOP_LEFT };
+
+/* Whether scores have an additive mask: of data beside the flags, or of what the flags say, instead of them.
+ */
+enum et_mask { ET_MASK_NONE, ET_MASK_DATA, ET_MASK_MATERIALISED };
+
+/* Attention with sinks, windows, softcap, ALiBi and masks. Source: ggml FLASH_ATTN_EXT, llama.cpp#15982. See
+ * flash_attn.c. */
+struct et_flash_attn {
+    int64_t batch, kv_batch, q_heads, kv_heads, head_dim, v_head_dim, query_length, kv_length;
+    int64_t causal; /* enum et_causal */
+    int64_t window, window_right, sinks;
+    int64_t mask; /* enum et_mask */
+    int64_t mask_batches, mask_heads;
+    double scale, softcap, max_bias;
 };
 
 #ifdef __cplusplus

@@ -1,0 +1,47 @@
+/* What the files of flash_attn share: its tensors, and which keys a query row sees. */
+#ifndef ET_FLASH_ATTN_H
+#define ET_FLASH_ATTN_H
+
+#include "etalon.h"
+
+enum { ET_FA_Q, ET_FA_K, ET_FA_V, ET_FA_MASK, ET_FA_SINKS, ET_FA_OUT };
+
+/* A unit: one row of out, units being in row-major order of (batch, query, head). */
+struct et_fa_row {
+    int64_t batch, query, head;
+    int64_t kv_batch, kv_head;
+    int64_t from,
+        to; /* keys that the flags show: [from, to), empty where from >= to, within [0, kv_length) */
+    const char *mask; /* its row of the mask, of mask_dtype; NULL: none */
+    enum et_dtype mask_dtype;
+    int64_t mask_stride;
+};
+
+struct et_fa_row et_fa_row(const struct et_problem *problem, int64_t unit);
+
+/* [*from, *to): the keys that causal, window and window_right show to that query, whatever the mask param
+ * says. */
+void et_fa_span(const struct et_flash_attn *params, int64_t query, int64_t *from, int64_t *to);
+
+/* What the mask has for key j: 0 where there is none; -Inf: not visible. */
+float et_fa_mask(const struct et_fa_row *row, int64_t j);
+
+/* softmax's scale, as kernels have it: in f32, 1 / sqrt(head_dim) by default. */
+float et_fa_scale(const struct et_flash_attn *params);
+
+/*
+ * flash_attn_replay.c: order online(step, weights): a row goes through keys [0, step), [step, 2 step)... of
+ * those that it sees. weights: the et_dtype that a weight is rounded to before it is added and multiplied.
+ */
+size_t et_fa_replay_bytes(const struct et_problem *problem);
+enum et_status et_fa_replay(const struct et_problem *problem, const struct et_order *order, int64_t unit,
+                            void *work, float *value, struct et_met *met, struct et_error *error);
+
+/* flash_attn_fill.c */
+extern const struct et_own_fill et_fa_own_fills[];
+void et_fa_fill(const struct et_problem *problem, const struct et_fill *fill, int tensor, int64_t row,
+                float *dst);
+enum et_status et_fa_takes(const struct et_problem *problem, enum et_fill_kind kind, struct et_error *error);
+bool et_fa_names(const struct et_problem *problem, int64_t unit, const double *got, char *text, size_t size);
+
+#endif
