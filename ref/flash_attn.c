@@ -246,9 +246,14 @@ float et_fa_scale(const struct et_flash_attn *p)
     return (float)(p->scale > 0 ? p->scale : 1 / sqrt((double)p->head_dim));
 }
 
+int64_t et_fa_position(const struct et_flash_attn *p, int64_t query)
+{
+    return p->causal == ET_CAUSAL_TOP_LEFT ? query : query + p->kv_length - p->query_length;
+}
+
 void et_fa_span(const struct et_flash_attn *p, int64_t query, int64_t *from, int64_t *to)
 {
-    const int64_t position = p->causal == ET_CAUSAL_TOP_LEFT ? query : query + p->kv_length - p->query_length;
+    const int64_t position = et_fa_position(p, query);
     *from = p->window > 0 && position >= p->window ? position - p->window + 1 : 0;
     *to = p->kv_length;
     if (p->causal != ET_CAUSAL_NONE && position + 1 < *to)

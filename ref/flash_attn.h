@@ -19,6 +19,9 @@ struct et_fa_row {
 
 struct et_fa_row et_fa_row(const struct et_problem *problem, int64_t unit);
 
+/* Where that query is among the keys; may be negative. */
+int64_t et_fa_position(const struct et_flash_attn *params, int64_t query);
+
 /* [*from, *to): the keys that causal, window and window_right show to that query, whatever the mask param
  * says. */
 void et_fa_span(const struct et_flash_attn *params, int64_t query, int64_t *from, int64_t *to);

@@ -42,14 +42,17 @@ static void lay_out(struct et_tensor *t, int64_t pad)
     t->bytes = et_bytes(t->dtype, n + pad);
 }
 
+/* A fill of the operator's own is the mask's. */
 static void fill_tensor(struct made *m, int t)
 {
+    const struct et_fill plain = {.kind = ET_FILL_NORMAL, .seed = m->fill.seed}, fill = m->fill;
     struct et_tensor *tensor = &m->problem.tensor[t];
     const int64_t n = tensor->size[tensor->rank - 1], rows = et_tensor_rows(tensor);
     float *row = malloc(sizeof *row * (size_t)(n + 1));
     MUST(row);
     for (int64_t i = 0; i < rows; i++) {
-        m->problem.op->fill(&m->problem, &m->fill, t, i, row);
+        m->problem.op->fill(&m->problem, fill.kind == ET_FILL_OWN && t != ET_FA_MASK ? &plain : &fill, t, i,
+                            row);
         for (int64_t j = 0; j < n; j++)
             et_store(tensor->dtype, tensor->data, et_row_at(tensor, i) + j,
                      et_narrow(tensor->dtype, (double)row[j]));
@@ -326,6 +329,98 @@ START_TEST(orders_that_it_does_not_have_are_refused)
 }
 END_TEST
 
+/* ---- Masks ---- */
+
+START_TEST(a_materialised_mask_replays_to_the_bits_of_the_flags_it_holds)
+{
+    enum et_dtype dtype[ET_TENSORS];
+    float value[8], other[8];
+    for (uint64_t seed = 1; seed <= 300; seed++) {
+        int64_t at = 0, *const i = &at;
+        struct et_flash_attn p = any_params(seed, i);
+        p.mask = ET_MASK_NONE;
+        p.mask_batches = p.mask_heads = 1;
+        any_types(seed, i, dtype);
+        const struct et_fill fill = {.kind = ET_FILL_NORMAL, .seed = seed};
+        struct made flags, mask;
+        make(&flags, &p, dtype, false, 0, fill);
+        p.mask = ET_MASK_MATERIALISED;
+        p.mask_batches = PICK(1, p.batch);
+        p.mask_heads = PICK(1, p.q_heads);
+        make(&mask, &p, dtype, false, 0, fill);
+        const struct et_order order = online((int)PICK(1, 16, 32, 100), ET_F32);
+        struct et_met met = {false};
+        for (int64_t u = 0; u < units_of(&flags); u++) {
+            MUST(flags.problem.op->replay(&flags.problem, &order, u, flags.work, value, &met, NULL) == ET_OK);
+            MUST(mask.problem.op->replay(&mask.problem, &order, u, mask.work, other, &met, NULL) == ET_OK);
+            MUST(memcmp(value, other, sizeof *value * (size_t)p.v_head_dim) == 0);
+        }
+        unmake(&flags);
+        unmake(&mask);
+    }
+}
+END_TEST
+
+START_TEST(a_materialised_mask_holds_flags_and_distances_whatever_its_fill)
+{
+    /* Of 3 queries and 5 keys the middle one is at position 1 + 5 - 3 = 3; a window of 3 has keys 1, 2, 3. */
+    struct et_flash_attn p = {1, 1, 1, 1, 4, 4, 3, 5, ET_CAUSAL_BOTTOM_RIGHT, .window = 3};
+    p.window_right = -1;
+    p.mask = ET_MASK_MATERIALISED;
+    p.mask_batches = p.mask_heads = 1;
+    const struct et_fill fills[] = {
+        {.kind = ET_FILL_NORMAL}, {.kind = ET_FILL_EQUAL}, {.kind = ET_FILL_OWN, .value = 0.5}};
+    for (int f = 0; f < 3; f++) {
+        struct made m;
+        p.max_bias = 0;
+        make(&m, &p, usual, false, 0, fills[f]);
+        const float flags[5] = {-INFINITY, 0, 0, 0, -INFINITY};
+        for (int64_t j = 0; j < 5; j++)
+            ck_assert(element(&m, ET_FA_MASK, 0, 0, 1, j) == flags[j]);
+        unmake(&m);
+        p.max_bias = 8;
+        make(&m, &p, usual, false, 0, fills[f]);
+        const float distances[5] = {-INFINITY, -2, -1, 0, -INFINITY};
+        for (int64_t j = 0; j < 5; j++)
+            ck_assert(element(&m, ET_FA_MASK, 0, 0, 1, j) == distances[j]);
+        unmake(&m);
+    }
+    /* Without causal a query has distances on both sides. */
+    p.causal = ET_CAUSAL_NONE;
+    p.window = 0;
+    struct made m;
+    make(&m, &p, usual, false, 0, fills[0]);
+    const float both[5] = {-3, -2, -1, 0, -1};
+    for (int64_t j = 0; j < 5; j++)
+        ck_assert(element(&m, ET_FA_MASK, 0, 0, 1, j) == both[j]);
+    unmake(&m);
+}
+END_TEST
+
+START_TEST(holes_are_a_share_of_a_mask)
+{
+    struct et_flash_attn p = {1, 1, 4, 1, 4, 4, 25, 100, .window_right = -1, .mask = ET_MASK_DATA};
+    p.mask_batches = 1;
+    p.mask_heads = 4;
+    /* 10000 lots; half a share deviates by 50 */
+    const double shares[] = {0, 0.25, 0.5, 1};
+    const int64_t least[] = {0, 2250, 4750, 10000}, most[] = {0, 2750, 5250, 10000};
+    for (int s = 0; s < 4; s++) {
+        struct made m;
+        make(&m, &p, usual, false, 0, (struct et_fill){.kind = ET_FILL_OWN, .seed = 3, .value = shares[s]});
+        int64_t n = 0;
+        for (int64_t i = 0; i < 10000; i++) {
+            const float x = element(&m, ET_FA_MASK, 0, i / 2500, i / 100 % 25, i % 100);
+            MUST(x == 0 || x == -INFINITY);
+            n += x != 0;
+        }
+        ck_assert_int_ge(n, least[s]);
+        ck_assert_int_le(n, most[s]);
+        unmake(&m);
+    }
+}
+END_TEST
+
 Suite *et_suite(void)
 {
     Suite *suite = suite_create("flash_attn_fill");
@@ -333,5 +428,10 @@ Suite *et_suite(void)
     tcase_add_test(replay, the_replay_is_what_straight_loops_have_bit_for_bit);
     tcase_add_test(replay, orders_that_it_does_not_have_are_refused);
     suite_add_tcase(suite, replay);
+    TCase *masks = tcase_create("masks");
+    tcase_add_test(masks, a_materialised_mask_replays_to_the_bits_of_the_flags_it_holds);
+    tcase_add_test(masks, a_materialised_mask_holds_flags_and_distances_whatever_its_fill);
+    tcase_add_test(masks, holes_are_a_share_of_a_mask);
+    suite_add_tcase(suite, masks);
     return suite;
 }
