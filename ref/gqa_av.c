@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "etalon.h"
+#include "exact.h"
 #include "fma.h"
 #include "fmath.h"
 
@@ -143,26 +144,12 @@ static void softmax(float *x, int64_t n)
  * to less than 2^digits units, so that every partial sum of any order is a number of out's type and of f32.
  */
 
-/* Hexadecimal digits that number the V rows of the context, position * kv_heads + kv_head. Capacity has no
- * part in it: it may not change what is read. */
+/* The V rows of the context, position * kv_heads + kv_head, are what codes number. Capacity has no part in
+ * it: it may not change what is read. */
 static int64_t code_digits(const struct et_gqa_av *p)
 {
-    int64_t digits = 1;
-    for (int64_t last = p->context * p->kv_heads - 1; last >= 16; last /= 16)
-        digits++;
-    return digits;
+    return et_code_digits(p->context * p->kv_heads);
 }
-
-/* Digit d % digits of the V row's number, plus 1. Each lap of channels permutes the 16 values in its own way,
- * so that one channel does not pass for another. */
-static float code(int64_t digits, int64_t row, int64_t d)
-{
-    const int64_t lap = d / digits, digit = row >> 4 * (d % digits) & 15;
-    const int64_t value = ((2 * (lap / 16 % 8) + 1) * digit + lap + lap / 16) % 16 + 1;
-    return (float)(lap / 128 % 2 ? -value : value);
-}
-
-enum { CODE_BITS = 4 }; /* |code| <= 2^4 */
 
 /* The first of the last positions that no row of weights leaves out: the tail's, or the last quad's last. */
 static int64_t tail_of(int64_t context)
@@ -197,7 +184,7 @@ static void weigh(const struct et_problem *problem, const struct et_fill *how, i
     const struct et_gqa_av *p = problem->params;
     const struct et_stream lots = et_stream(how->seed, tensors[W].name);
     const int digits =
-        least_int(et_format(problem->tensor[OUT].dtype)->digits, et_format(ET_F32)->digits) - CODE_BITS;
+        least_int(et_format(problem->tensor[OUT].dtype)->digits, et_format(ET_F32)->digits) - ET_CODE_BITS;
     const bool equal = how->kind == ET_FILL_EQUAL;
     const int finest = least_int(digits, 14); /* 2^-14 is f16's least normal */
     const int weight_bits = equal ? 0 : digits / 4;
@@ -240,7 +227,7 @@ static void fill_exact(const struct et_problem *problem, const struct et_fill *h
     const struct et_gqa_av *p = problem->params;
     const int64_t n = problem->tensor[t].size[2], digits = code_digits(p);
     for (int64_t i = 0; i < n; i++)
-        dst[i] = t == V ? code(digits, row, i) : 0;
+        dst[i] = t == V ? et_code(digits, row, i) : 0;
     if (t == V || p->context == 0)
         return;
     if (how->kind == ET_FILL_ONEHOT)
@@ -249,21 +236,16 @@ static void fill_exact(const struct et_problem *problem, const struct et_fill *h
         weigh(problem, how, row, dst);
 }
 
-/* The first `digits` channels are the number of the V row, plain; the others must agree. */
 static bool names(const struct et_problem *problem, int64_t i, const double *got, char *text, size_t size)
 {
     const struct et_gqa_av *p = problem->params;
-    const int64_t digits = code_digits(p);
-    int64_t row = 0;
+    const int64_t row = et_code_row(code_digits(p), got, p->head_dim);
     (void)i;
-    for (int64_t d = 0; d < digits && digits <= p->head_dim; d++)
-        row |= got[d] >= 1 && got[d] <= 16 ? ((int64_t)got[d] - 1) << 4 * d : 0;
-    for (int64_t d = 0; d < p->head_dim; d++)
-        if (got[d] != (double)code(digits, row, d))
-            return false;
+    if (row < 0)
+        return false;
     snprintf(text, size, "V of position %lld, KV head %lld", (long long)(row / p->kv_heads),
              (long long)(row % p->kv_heads));
-    return digits <= p->head_dim;
+    return true;
 }
 
 static void fill(const struct et_problem *problem, const struct et_fill *how, int t, int64_t row, float *dst)
