@@ -162,6 +162,25 @@ static enum et_status lay_out(const struct et_layout *layout, const struct et_te
     return et_tensor_check_blocks(tensor, spec->name, error);
 }
 
+/* Fills of the exact family, of which inputs are made, have an exact result here. */
+static enum et_status check_fills(const struct et_case *c, int step, const struct et_problem *problem,
+                                  struct et_error *error)
+{
+    unsigned fills = 0, kinds = 0;
+    for (int i = 0; i < c->fill_count; i++)
+        fills |= 1U << c->fills[i];
+    for (int t = 0; c->op->tensors[t].name; t++) {
+        const struct et_data *data = &c->steps[step].data[t];
+        if (c->op->tensors[t].role == ET_INPUT)
+            kinds |= !data->given ? fills : data->kind == ET_DATA_FILL ? 1U << data->fill.kind : 0;
+    }
+    enum et_status status = ET_OK;
+    for (enum et_fill_kind kind = 0; c->op->takes && status == ET_OK && kind < ET_FILLS; kind++)
+        if (kinds >> kind & 1 && et_fill_is_exact(kind))
+            status = c->op->takes(problem, kind, error);
+    return status;
+}
+
 enum et_status et_case_problem(const struct et_case *c, int step, const struct et_twin *twin,
                                unsigned char params[ET_PARAMS_BYTES], struct et_problem *problem,
                                struct et_error *error)
@@ -176,7 +195,7 @@ enum et_status et_case_problem(const struct et_case *c, int step, const struct e
     enum et_status status = c->op->shape(params, problem->tensor, error);
     for (int t = 0; status == ET_OK && t < tensors; t++)
         status = lay_out(&c->layout[t], &c->op->tensors[t], &problem->tensor[t], error);
-    return status;
+    return status == ET_OK ? check_fills(c, step, problem, error) : status;
 }
 
 /* ---- Lists of values ---- */

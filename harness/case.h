@@ -129,7 +129,7 @@ void et_cases_free(struct et_cases *cases);
 /*
  * The problem of one step (twin NULL) or of that step as a twin has it: shapes, dtypes, strides, offsets and
  * bytes of every tensor, no data. params points into *params. ET_REFUSED with the operator's or the layout's
- * sentence.
+ * sentence, or with that about a fill of the exact family which has no exact result there.
  */
 enum et_status et_case_problem(const struct et_case *c, int step, const struct et_twin *twin,
                                unsigned char params[ET_PARAMS_BYTES], struct et_problem *problem,

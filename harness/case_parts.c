@@ -53,6 +53,11 @@ enum et_status et_find_tensor(const struct et_reader *r, const cJSON *member, in
                             r->op->name, member->string, nearest.best);
 }
 
+static bool has_fill(const struct et_operator *op, enum et_fill_kind kind)
+{
+    return !et_fill_is_exact(kind) || op->exact_fills & 1U << kind;
+}
+
 enum et_status et_find_fill(const struct et_reader *r, const cJSON *node, const char *what,
                             enum et_fill_kind *kind)
 {
@@ -60,13 +65,14 @@ enum et_status et_find_fill(const struct et_reader *r, const cJSON *node, const 
     if (et_json_string(r->json, node, what, &name, r->error) != ET_OK)
         return ET_INVALID;
     if (et_fill_named(name, kind)) {
-        if (!et_fill_is_exact(*kind) || r->op->exact_fills & 1U << *kind)
+        if (has_fill(r->op, *kind))
             return ET_OK;
         return et_json_fail(r->json, node, r->error, "%s has no fill \"%s\"", r->op->name, name);
     }
     struct et_nearest nearest = {.word = name};
-    for (int i = 0; i < ET_FILLS; i++)
-        et_nearest_try(&nearest, et_fill_name((enum et_fill_kind)i));
+    for (enum et_fill_kind i = 0; i < ET_FILLS; i++)
+        if (has_fill(r->op, i))
+            et_nearest_try(&nearest, et_fill_name(i));
     return et_json_fail(r->json, node, r->error, "there is no fill \"%s\"; the nearest is \"%s\"", name,
                         nearest.best);
 }

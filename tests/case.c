@@ -568,6 +568,49 @@ END_TEST
 
 /* ---- Tiers ---- */
 
+/* 67 keys have 7 bits. */
+#define NARROW "'params':{'q_heads':1,'kv_heads':1,'head_dim':5,'kv_length':67}"
+#define SAYS   "balance needs a head_dim of at least 8 for 67 keys, it is 5"
+
+START_TEST(a_fill_without_an_exact_result_is_a_bad_case)
+{
+    static const struct {
+        const char *text, *sentence;
+    } refused[] = {
+        {"{'format':1,'operator':'flash_attn','cases':[\n{'name':'a'," NARROW
+         ",'fills':['normal','balance']}]}",
+         "t.json:2:1: flash_attn/t/a: " SAYS},
+        {"{'format':1,'operator':'flash_attn','defaults':{'fills':['balance']},'cases':[\n{'name':'a'," NARROW
+         "}]}",
+         "t.json:2:1: flash_attn/t/a: " SAYS},
+        {"{'format':1,'operator':'flash_attn','cases':[\n{'name':'a'," NARROW
+         ",'data':{'k':{'fill':'balance'}}}]}",
+         "t.json:2:1: flash_attn/t/a: " SAYS},
+        {"{'format':1,'operator':'flash_attn','defaults':{" NARROW ",'fills':['balance']},'cases':[\n"
+         "{'name':'a','shapes':[{'head_dim':8},{'head_dim':5}]}]}",
+         "t.json:2:1: flash_attn/t/a/shape=s1: " SAYS},
+        {"{'format':1,'operator':'flash_attn','defaults':{" NARROW ",'fills':['balance']},'cases':[\n"
+         "{'name':'a','params':{'head_dim':7,'kv_length':64},'twins':[{'params':{'kv_length':67,'head_dim':5}"
+         "}]}]}",
+         "t.json:2:1: flash_attn/t/a: twin 0: " SAYS},
+    };
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
+        ck_assert_int_eq(read_text(refused[i].text), ET_INVALID);
+        ck_assert_str_eq(sentence(), refused[i].sentence);
+    }
+    /* No input has the fill. */
+    read_ok("{'format':1,'operator':'flash_attn','cases':[{'name':'a'," NARROW ",'fills':['balance'],'data':{"
+            "'q':{'constant':1},'k':{'constant':1},'v':{'constant':1},'mask':{'constant':1},"
+            "'sinks':{'constant':1}}}]}");
+    /* What a case expects to be refused, it may ask for. */
+    read_ok("{'format':1,'operator':'flash_attn','cases':[{'name':'a'," NARROW ",'fills':['balance'],"
+            "'expect':{'refused':'" SAYS "'}}]}");
+    const struct et_ask ask = {.variant = NULL};
+    ck_assert_int_eq(et_case_fits(&cases.at[1], &ask, &error), ET_REFUSED);
+    ck_assert_str_eq(error.text, SAYS);
+}
+END_TEST
+
 START_TEST(a_cap_makes_a_case_of_its_own_in_its_tier)
 {
     read_ok(CASE("'shapes':[{'label':'short','context':10},{'label':'long','context':300}],"
@@ -1078,6 +1121,7 @@ Suite *et_suite(void)
     tcase_add_test(all, tp_divides_what_a_layer_is_split_by);
     tcase_add_test(all, a_default_follows_the_field_it_is_taken_from);
     tcase_add_test(all, a_case_that_expects_a_refusal_is_not_refused_while_reading);
+    tcase_add_test(all, a_fill_without_an_exact_result_is_a_bad_case);
     tcase_add_test(all, a_cap_makes_a_case_of_its_own_in_its_tier);
     tcase_add_test(all, a_cap_holds_in_narrower_tiers_and_in_every_step);
     tcase_add_test(all, where_full_is_capped_too_there_is_no_whole_form);

@@ -22,7 +22,8 @@ struct made {
     struct et_problem problem;
     struct et_fill fill;
     void *work;
-    bool view; /* v is the head of each row of k */
+    bool view;  /* v is the head of each row of k */
+    bool exact; /* of the exact family, and taken */
 };
 
 static const enum et_dtype usual[] = {[ET_FA_Q] = ET_F32,    [ET_FA_K] = ET_F16,     [ET_FA_V] = ET_F16,
@@ -53,9 +54,11 @@ static void fill_tensor(struct made *m, int t)
     for (int64_t i = 0; i < rows; i++) {
         m->problem.op->fill(&m->problem, fill.kind == ET_FILL_OWN && t != ET_FA_MASK ? &plain : &fill, t, i,
                             row);
-        for (int64_t j = 0; j < n; j++)
-            et_store(tensor->dtype, tensor->data, et_row_at(tensor, i) + j,
-                     et_narrow(tensor->dtype, (double)row[j]));
+        for (int64_t j = 0; j < n; j++) {
+            const uint32_t bits = et_narrow(tensor->dtype, (double)row[j]);
+            MUST(!m->exact || et_widen(tensor->dtype, bits) == row[j]);
+            et_store(tensor->dtype, tensor->data, et_row_at(tensor, i) + j, bits);
+        }
     }
     free(row);
 }
@@ -73,8 +76,10 @@ static void make(struct made *m, const struct et_flash_attn *params, const enum 
         struct et_tensor *tensor = &m->problem.tensor[t];
         tensor->dtype = dtype[t];
         lay_out(tensor, pad);
-        if (t == ET_FA_OUT)
-            continue;
+    }
+    m->exact = et_fill_is_exact(fill.kind) && m->problem.op->takes(&m->problem, fill.kind, NULL) == ET_OK;
+    for (int t = ET_FA_Q; t < ET_FA_OUT; t++) {
+        struct et_tensor *tensor = &m->problem.tensor[t];
         if (t == ET_FA_V && view) {
             memcpy(tensor->stride, m->problem.tensor[ET_FA_K].stride, sizeof tensor->stride);
             tensor->data = m->problem.tensor[ET_FA_K].data;
@@ -369,7 +374,7 @@ START_TEST(a_materialised_mask_holds_flags_and_distances_whatever_its_fill)
     p.mask = ET_MASK_MATERIALISED;
     p.mask_batches = p.mask_heads = 1;
     const struct et_fill fills[] = {
-        {.kind = ET_FILL_NORMAL}, {.kind = ET_FILL_EQUAL}, {.kind = ET_FILL_OWN, .value = 0.5}};
+        {.kind = ET_FILL_NORMAL}, {.kind = ET_FILL_RAMP}, {.kind = ET_FILL_OWN, .value = 0.5}};
     for (int f = 0; f < 3; f++) {
         struct made m;
         p.max_bias = 0;
@@ -421,6 +426,422 @@ START_TEST(holes_are_a_share_of_a_mask)
 }
 END_TEST
 
+/* ---- The exact family ---- */
+
+/* Where a unit is, and its keys: with a score of 0, or of none. */
+struct where {
+    int64_t b, i, h, kv_b, kv_h;
+};
+
+static struct where where_is(const struct made *m, int64_t unit)
+{
+    const struct et_flash_attn *p = &m->p;
+    struct where w = {.h = unit % p->q_heads,
+                      .i = unit / p->q_heads % p->query_length,
+                      .b = unit / p->q_heads / p->query_length};
+    w.kv_b = w.b * p->kv_batch / p->batch;
+    w.kv_h = w.h * p->kv_heads / p->q_heads;
+    return w;
+}
+
+/* Whole multiples of 1/8: exact. */
+static double dot_of(const struct made *m, struct where w, int64_t j)
+{
+    double dot = 0;
+    for (int64_t c = 0; c < m->p.head_dim; c++)
+        dot +=
+            (double)element(m, ET_FA_Q, w.b, w.i, w.h, c) * (double)element(m, ET_FA_K, w.kv_b, j, w.kv_h, c);
+    return dot;
+}
+
+static bool is_hot(const struct made *m, struct where w, int64_t j)
+{
+    const double dot = dot_of(m, w, j);
+    MUST(dot == 0 || dot * (double)et_fa_scale(&m->p) <= -104 * (1 - 0x1p-23));
+    return dot == 0;
+}
+
+static double code_of(const struct made *m, struct where w, int64_t j, int64_t d)
+{
+    return (double)element(m, ET_FA_V, w.kv_b, j, w.kv_h, d);
+}
+
+struct counted {
+    int64_t seen, hot, key; /* key: the last hot one */
+};
+
+static struct counted count(const struct made *m, struct where w, double *sum)
+{
+    struct counted n = {0, 0, -1};
+    for (int64_t d = 0; d < m->p.v_head_dim; d++)
+        sum[d] = 0;
+    for (int64_t j = 0; j < m->p.kv_length; j++) {
+        const bool hot = is_hot(m, w, j);
+        if (!sees(m, w.b, w.i, w.h, j))
+            continue;
+        n.seen++;
+        if (!hot)
+            continue;
+        n.hot++;
+        n.key = j;
+        for (int64_t d = 0; d < m->p.v_head_dim; d++)
+            sum[d] += code_of(m, w, j, d);
+    }
+    return n;
+}
+
+static const enum et_fill_kind kinds[] = {ET_FILL_EQUAL, ET_FILL_ONEHOT, ET_FILL_BALANCE};
+
+static void must_be_counted(struct made *m, struct where w, const float *value)
+{
+    const bool balance = m->fill.kind == ET_FILL_BALANCE;
+    const struct et_format *out = et_format(m->problem.tensor[ET_FA_OUT].dtype);
+    double sum[64];
+    const struct counted n = count(m, w, sum);
+    const double shares = (double)n.hot + (balance && m->p.sinks);
+    for (int64_t d = 0; d < m->p.v_head_dim; d++) {
+        if ((double)value[d] != (n.seen ? sum[d] / shares : 0))
+            ck_abort_msg("%a, not %a / %a", (double)value[d], sum[d], shares);
+        MUST(fabs(sum[d]) <= ldexp(1, out->digits < 24 ? out->digits : 24));
+    }
+    if (n.seen == 0)
+        return;
+    MUST(n.hot > 0 && (n.hot & (n.hot - 1)) == 0);
+    const bool one = m->fill.kind == ET_FILL_ONEHOT || (balance && m->p.sinks);
+    MUST(!one || n.hot == 1);
+    MUST(!balance || n.hot <= 2);
+    MUST(!balance || one || m->p.mask == ET_MASK_DATA || n.seen < 3 || n.hot == 2);
+}
+
+START_TEST(results_of_the_exact_family_are_counted)
+{
+    enum et_dtype dtype[ET_TENSORS];
+    float value[64];
+    int made = 0, views = 0, capped = 0, several = 0;
+    for (uint64_t seed = 1; seed <= 700; seed++) {
+        int64_t at = 0, *const i = &at;
+        struct et_flash_attn p = any_params(seed, i);
+        if (p.query_length * p.batch < 8)
+            p.kv_length = PICK(p.kv_length, 300, 515);
+        p.scale = (const double[]){0, 0, 0.25, 1, 3, 0x1p-10}[PICK(0, 1, 2, 3, 4, 5)];
+        p.softcap = (double)PICK(0, 0, 50);
+        any_types(seed, i, dtype);
+        const struct et_fill fill = {.kind = kinds[PICK(0, 1, 2)], .seed = seed};
+        struct made m;
+        /* The head of a row of K that holds codes is a row of V as well. */
+        const bool view = p.head_dim >= 24 && p.v_head_dim <= 10 && dtype[ET_FA_K] == dtype[ET_FA_V];
+        make(&m, &p, dtype, view, PICK(0, 3), fill);
+        if (m.exact) {
+            const struct et_order order = online((int)PICK(1, 32, 32, 100), ET_F32);
+            struct et_met met = {false};
+            for (int64_t u = 0; u < units_of(&m); u++) {
+                MUST(m.problem.op->replay(&m.problem, &order, u, m.work, value, &met, NULL) == ET_OK);
+                must_be_counted(&m, where_is(&m, u), value);
+            }
+            MUST(!met.subnormal);
+            made++;
+            views += view;
+            capped += p.softcap > 0;
+            several += fill.kind == ET_FILL_EQUAL;
+        }
+        unmake(&m);
+    }
+    ck_assert_int_ge(made, 500);
+    ck_assert_int_ge(views, 40);
+    ck_assert_int_ge(capped, 100);
+    ck_assert_int_ge(several, 100);
+}
+END_TEST
+
+/* Kernels that scale q first, and round it to a type, have hot scores of 0 as well. */
+START_TEST(scaled_and_rounded_queries_have_the_same_hot_keys)
+{
+    static const enum et_dtype types[] = {ET_F32, ET_F16, ET_BF16};
+    for (int64_t head_dim = 17; head_dim < 160; head_dim += 9)
+        for (int t = 0; t < 9; t++) {
+            struct et_flash_attn p = {
+                1, 1, 4, 2, head_dim, 8, 7, 90, ET_CAUSAL_BOTTOM_RIGHT, .window_right = -1};
+            p.mask_batches = p.mask_heads = 1;
+            struct made m;
+            make(&m, &p, usual, false, 0, (struct et_fill){.kind = kinds[t % 3], .seed = 5});
+            for (int64_t u = 0; u < units_of(&m); u++) {
+                const struct where w = where_is(&m, u);
+                float first = NAN;
+                for (int64_t j = 0; j < p.kv_length; j++) {
+                    float dot = 0;
+                    for (int64_t c = 0; c < head_dim; c++)
+                        dot = fmaf(rounded(types[t / 3], element(&m, ET_FA_Q, w.b, w.i, w.h, c) *
+                                                             (et_fa_scale(&p) * 0x1.715476p0F)),
+                                   element(&m, ET_FA_K, w.kv_b, j, w.kv_h, c), dot);
+                    /* Sums of what was rounded to f32 are rounded themselves, alike for every hot key. */
+                    const bool hot = is_hot(&m, w, j);
+                    first = hot && isnan(first) ? dot : first;
+                    MUST(hot ? dot == first && fabsf(dot) < 1e-3F : dot < -104);
+                    MUST(!hot || t / 3 == 0 || dot == 0);
+                }
+            }
+            unmake(&m);
+        }
+}
+END_TEST
+
+static struct et_flash_attn shape(int64_t q_heads, int64_t query_length, int64_t kv_length)
+{
+    struct et_flash_attn p = {1, 1, q_heads, 1, 32, 8, query_length, kv_length, .window_right = -1};
+    p.mask_batches = p.mask_heads = 1;
+    return p;
+}
+
+START_TEST(onehot_takes_turns_over_both_ends_and_every_place_of_a_step)
+{
+    for (int window = 0; window <= 40; window += 40) {
+        struct et_flash_attn p = shape(4, 64, 200);
+        p.causal = ET_CAUSAL_BOTTOM_RIGHT;
+        p.window = window;
+        struct made m;
+        make(&m, &p, usual, false, 0, (struct et_fill){.kind = ET_FILL_ONEHOT, .seed = 9});
+        int first = 0, last = 0, before = 0, place[32] = {0}, outside = 0;
+        int64_t keys[4 * 64];
+        double sum[8];
+        for (int64_t u = 0; u < units_of(&m); u++) {
+            int64_t from, to;
+            const struct where w = where_is(&m, u);
+            et_fa_span(&p, w.i, &from, &to);
+            const int64_t key = keys[u] = count(&m, w, sum).key;
+            first += key == from;
+            last += key == to - 1;
+            before += key == (to - 1) / 32 * 32 - 1;
+            place[key % 32]++;
+            for (int64_t v = 0; v < u;
+                 v++) /* the first key of one row, and the last that another leaves out */
+                outside += window && key == from && keys[v] == from - 1;
+        }
+        ck_assert_int_ge(first, 7); /* 256 rows have 7 laps of 36 turns */
+        ck_assert_int_ge(last, 7);
+        ck_assert_int_ge(before, 5);
+        for (int i = 0; i < 32; i++)
+            ck_assert_int_ge(place[i], 5);
+        ck_assert(!window || outside > 0);
+        unmake(&m);
+    }
+    /* Eight rows of decode have both ends, and both sides of the last edge of a step, from seed 0 on. */
+    struct et_flash_attn p = shape(8, 1, 200);
+    struct made m;
+    make(&m, &p, usual, false, 0, (struct et_fill){.kind = ET_FILL_ONEHOT});
+    const int64_t turns[4] = {0, 199, 192, 191};
+    double sum[8];
+    for (int64_t u = 0; u < 4; u++)
+        ck_assert_int_eq(count(&m, where_is(&m, u), sum).key, turns[u]);
+    unmake(&m);
+    /* 8 rows further in the circle of 36: the next seed begins at the turn of the first 4 + 4 places. */
+    make(&m, &p, usual, false, 0, (struct et_fill){.kind = ET_FILL_ONEHOT, .seed = 1});
+    ck_assert_int_eq(count(&m, where_is(&m, 0), sum).key % 32, 4);
+    unmake(&m);
+}
+END_TEST
+
+/* Rows whose result changes when key `at` is let in. */
+static int64_t let_in(const struct made *m, bool first, int64_t *rows)
+{
+    int64_t changed = 0;
+    double sum[8];
+    for (int64_t u = 0; u < units_of(m); u++) {
+        const struct where w = where_is(m, u);
+        int64_t from, to;
+        et_fa_span(&m->p, w.i, &from, &to);
+        const int64_t at = first ? from - 1 : to;
+        if (from >= to || at < 0 || at >= m->p.kv_length)
+            continue;
+        ++*rows;
+        const struct counted n = count(m, w, sum);
+        bool differs = false;
+        for (int64_t d = 0; d < m->p.v_head_dim && n.hot > 0 && is_hot(m, w, at); d++)
+            differs =
+                differs || sum[d] / (double)n.hot != (sum[d] + code_of(m, w, at, d)) / (double)(n.hot + 1);
+        changed += differs;
+    }
+    return changed;
+}
+
+START_TEST(equal_shows_a_key_let_in_at_every_kind_of_edge)
+{
+    static const struct {
+        int64_t heads, queries, keys, causal, window, right, mask;
+        bool first, last; /* edges that it has */
+    } of[] = {
+        {4, 16, 100, ET_CAUSAL_BOTTOM_RIGHT, 0, -1, ET_MASK_NONE, false, true},
+        {4, 16, 100, ET_CAUSAL_BOTTOM_RIGHT, 40, -1, ET_MASK_NONE, true, true},
+        {4, 16, 100, ET_CAUSAL_BOTTOM_RIGHT, 40, -1, ET_MASK_MATERIALISED, true, true},
+        {4, 16, 100, ET_CAUSAL_BOTTOM_RIGHT, 40, -1, ET_MASK_DATA, true, true},
+        {4, 16, 100, ET_CAUSAL_TOP_LEFT, 0, -1, ET_MASK_NONE, false, true},
+        {4, 33, 20, ET_CAUSAL_TOP_LEFT, 7, -1, ET_MASK_NONE, true, true},
+        {4, 16, 100, ET_CAUSAL_NONE, 0, 5, ET_MASK_NONE, false, true},
+        {4, 16, 100, ET_CAUSAL_NONE, 8, 8, ET_MASK_NONE, true, true},
+        {4, 16, 100, ET_CAUSAL_BOTTOM_RIGHT, 1, -1, ET_MASK_NONE, true, true},
+        {4, 1, 515, ET_CAUSAL_NONE, 128, -1, ET_MASK_NONE, true, false},
+        {8, 1, 4096, ET_CAUSAL_NONE, 128, -1, ET_MASK_NONE, true, false}, /* from = 3968 = 31 * 128 */
+        {3, 1, 1000, ET_CAUSAL_NONE, 100, -1, ET_MASK_NONE, true, false},
+    };
+    for (size_t i = 0; i < sizeof of / sizeof *of; i++)
+        for (int narrow = 0; narrow < 2; narrow++) {
+            struct et_flash_attn p = shape(of[i].heads, of[i].queries, of[i].keys);
+            p.causal = of[i].causal;
+            p.window = of[i].window;
+            p.window_right = of[i].right;
+            p.mask = of[i].mask;
+            enum et_dtype dtype[ET_TENSORS];
+            memcpy(dtype, usual, sizeof usual);
+            dtype[ET_FA_OUT] = narrow ? ET_BF16 : ET_F32;
+            struct made m;
+            make(&m, &p, dtype, false, 0, (struct et_fill){.kind = ET_FILL_EQUAL, .seed = 4});
+            int64_t firsts = 0, lasts = 0;
+            const int64_t first = let_in(&m, true, &firsts), last = let_in(&m, false, &lasts);
+            ck_assert_msg((firsts > 0) == of[i].first && (lasts > 0) == of[i].last, "edges of %zu", i);
+            /* One row in four has the turn; of these, holes hide a few. */
+            ck_assert_msg(first * 8 >= firsts, "%zu: %lld of %lld", i, (long long)first, (long long)firsts);
+            ck_assert_msg(last * 8 >= lasts, "%zu: %lld of %lld", i, (long long)last, (long long)lasts);
+            unmake(&m);
+        }
+}
+END_TEST
+
+START_TEST(equal_has_hot_keys_on_both_sides_of_a_step_and_in_many)
+{
+    struct et_flash_attn p = shape(4, 1, 4096);
+    struct made m;
+    make(&m, &p, usual, false, 0, (struct et_fill){.kind = ET_FILL_EQUAL, .seed = 0});
+    int straddle = 0, most = 0;
+    for (int64_t u = 0; u < units_of(&m); u++) {
+        const struct where w = where_is(&m, u);
+        int steps = 0;
+        bool both = false;
+        for (int64_t j = 0; j < 4096; j += 32) {
+            bool any = false;
+            for (int64_t k = j; k < j + 32; k++)
+                any = any || is_hot(&m, w, k);
+            steps += any;
+            both = both || (j > 0 && is_hot(&m, w, j - 1) && is_hot(&m, w, j));
+        }
+        straddle += both;
+        most = steps > most ? steps : most;
+    }
+    ck_assert_int_ge(straddle, 1);
+    ck_assert_int_eq(most, 128); /* each */
+    unmake(&m);
+}
+END_TEST
+
+START_TEST(balance_shows_a_sink_that_is_ignored)
+{
+    struct et_flash_attn p = shape(6, 3, 70);
+    p.sinks = 1;
+    struct made m;
+    make(&m, &p, usual, false, 0, (struct et_fill){.kind = ET_FILL_BALANCE, .seed = 2});
+    const struct et_order order = online(32, ET_F32);
+    float with[8], without[8];
+    double sum[8];
+    struct et_met met;
+    for (int64_t u = 0; u < units_of(&m); u++) {
+        m.p.sinks = 1;
+        MUST(m.problem.op->replay(&m.problem, &order, u, m.work, with, &met, NULL) == ET_OK);
+        m.p.sinks = 0;
+        MUST(m.problem.op->replay(&m.problem, &order, u, m.work, without, &met, NULL) == ET_OK);
+        ck_assert_int_eq(count(&m, where_is(&m, u), sum).hot, 1);
+        for (int64_t d = 0; d < 8; d++) {
+            /* a code halved; counted twice it would be a third */
+            ck_assert((double)with[d] == sum[d] / 2 && (double)without[d] == sum[d] && sum[d] != 0);
+            ck_assert(sum[d] / 3 != sum[d] / 2);
+        }
+    }
+    unmake(&m);
+}
+END_TEST
+
+START_TEST(sinks_of_onehot_and_equal_weigh_nothing_and_are_finite_in_every_other_head)
+{
+    struct et_flash_attn p = shape(4, 1, 10);
+    p.sinks = 1;
+    for (int k = 0; k < 2; k++) {
+        struct made m;
+        make(&m, &p, usual, false, 0, (struct et_fill){.kind = kinds[k]});
+        const float want[4] = {-1e4F, -INFINITY, -1e4F, -INFINITY};
+        ck_assert_mem_eq(m.problem.tensor[ET_FA_SINKS].data, want, sizeof want);
+        unmake(&m);
+    }
+}
+END_TEST
+
+START_TEST(a_copy_of_a_row_of_v_is_named)
+{
+    struct et_flash_attn p = {2, 2, 4, 2, 32, 8, 1, 40, .window_right = -1};
+    p.mask_batches = p.mask_heads = 1;
+    struct made m;
+    make(&m, &p, usual, false, 0, (struct et_fill){.kind = ET_FILL_ONEHOT});
+    /* Row (1, 0, 3), the eighth: turn 7 is the fourth place of a step, key 3 or 35. */
+    const struct et_order order = online(32, ET_F32);
+    float value[8];
+    double got[8];
+    struct et_met met;
+    ck_assert_int_eq(m.problem.op->replay(&m.problem, &order, 7, m.work, value, &met, NULL), ET_OK);
+    for (int d = 0; d < 8; d++)
+        got[d] = (double)value[d];
+    char text[100];
+    ck_assert(m.problem.op->names(&m.problem, 7, got, text, sizeof text));
+    const int64_t key = count(&m, where_is(&m, 7), got).key;
+    ck_assert_str_eq(text, key == 3 ? "V of batch 1, key 3, KV head 1" : "V of batch 1, key 35, KV head 1");
+    got[3]++;
+    ck_assert(!m.problem.op->names(&m.problem, 7, got, text, sizeof text));
+    unmake(&m);
+}
+END_TEST
+
+START_TEST(a_problem_without_an_exact_result_is_refused_by_name)
+{
+    static const struct {
+        int64_t head_dim, keys;
+        double scale, softcap, max_bias;
+        enum et_dtype q;
+        const char *says; /* NULL: it has one */
+    } of[] = {
+        {5, 67, 0, 0, 0, ET_F32, "onehot needs a head_dim of at least 8 for 67 keys, it is 5"},
+        {7, 64, 0, 0, 0, ET_F32, NULL},
+        {7, 65, 0, 0, 0, ET_F32, "onehot needs a head_dim of at least 8 for 65 keys, it is 7"},
+        {1, 1, 0, 0, 0, ET_F32, NULL},
+        {1, 0, 0, 0, 0, ET_F32, NULL},
+        {64, 67, 0, 0, 8, ET_F32, "onehot needs a max_bias of 0, it is 8"},
+        /* 17.4 + ln(16 * 67) = 24.377 */
+        {64, 67, 0, 24, 0, ET_F32,
+         "onehot needs scores down to -24.4 for 67 keys, a softcap of 24 leaves -24"},
+        {64, 67, 0, 24.5, 0, ET_F32, NULL},
+        {64, 131072, 0, 50, 0, ET_F32, NULL}, /* 17.4 + 14.6 < 50 tanh(104 / 50) = 48.5 */
+        /* The step is 52 / 1e-3 in four digits, 13 * 2^12; 7 bits take up to 8 of them. */
+        {64, 67, 1e-3, 0, 0, ET_F16,
+         "onehot needs 4.26e+05 in q at a scale of 0.001, f16 takes up to 6.55e+04"},
+        {64, 67, 1e-3, 0, 0, ET_BF16, NULL},
+        {64, 67, 1e-60, 0, 0, ET_F32, "onehot needs inf in q at a scale of 0, f32 takes up to 1.7e+38"},
+        {64, 67, 0x1p64, 0, 0, ET_F16, NULL},
+        {1024, 131072, 0, 0, 0, ET_F16, NULL}, /* 1664 * 32 = 53248 */
+    };
+    for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
+        struct et_flash_attn p = shape(1, 1, of[i].keys);
+        p.head_dim = of[i].head_dim;
+        p.scale = of[i].scale;
+        p.softcap = of[i].softcap;
+        p.max_bias = of[i].max_bias;
+        p.mask = of[i].max_bias > 0 ? ET_MASK_DATA : ET_MASK_NONE;
+        struct et_problem problem = {.op = et_operator_named("flash_attn"), .params = &p};
+        ck_assert_int_eq(problem.op->shape(&p, problem.tensor, NULL), ET_OK);
+        for (int t = 0; t < ET_FA_OUT; t++)
+            problem.tensor[t].dtype = usual[t];
+        problem.tensor[ET_FA_Q].dtype = of[i].q;
+        struct et_error error = {""};
+        const enum et_status status = problem.op->takes(&problem, ET_FILL_ONEHOT, &error);
+        ck_assert_str_eq(error.text, of[i].says ? of[i].says : "");
+        ck_assert_int_eq(status, of[i].says ? ET_REFUSED : ET_OK);
+    }
+}
+END_TEST
+
 Suite *et_suite(void)
 {
     Suite *suite = suite_create("flash_attn_fill");
@@ -433,5 +854,16 @@ Suite *et_suite(void)
     tcase_add_test(masks, a_materialised_mask_holds_flags_and_distances_whatever_its_fill);
     tcase_add_test(masks, holes_are_a_share_of_a_mask);
     suite_add_tcase(suite, masks);
+    TCase *exact = tcase_create("exact");
+    tcase_add_test(exact, results_of_the_exact_family_are_counted);
+    tcase_add_test(exact, scaled_and_rounded_queries_have_the_same_hot_keys);
+    tcase_add_test(exact, onehot_takes_turns_over_both_ends_and_every_place_of_a_step);
+    tcase_add_test(exact, equal_shows_a_key_let_in_at_every_kind_of_edge);
+    tcase_add_test(exact, equal_has_hot_keys_on_both_sides_of_a_step_and_in_many);
+    tcase_add_test(exact, balance_shows_a_sink_that_is_ignored);
+    tcase_add_test(exact, sinks_of_onehot_and_equal_weigh_nothing_and_are_finite_in_every_other_head);
+    tcase_add_test(exact, a_copy_of_a_row_of_v_is_named);
+    tcase_add_test(exact, a_problem_without_an_exact_result_is_refused_by_name);
+    suite_add_tcase(suite, exact);
     return suite;
 }
