@@ -49,7 +49,12 @@ size_t et_fa_replay_bytes(const struct et_problem *problem)
 static void read_row(const struct et_tensor *t, int64_t b, int64_t i, int64_t h, float *dst)
 {
     const int64_t at = t->offset + b * t->stride[0] + i * t->stride[1] + h * t->stride[2];
-    et_widen_n(t->dtype, (const char *)t->data + et_bytes(t->dtype, at), t->size[3], dst);
+    if (t->stride[3] == 1) {
+        et_widen_n(t->dtype, (const char *)t->data + et_bytes(t->dtype, at), t->size[3], dst);
+        return;
+    }
+    for (int64_t c = 0; c < t->size[3]; c++)
+        dst[c] = et_widen(t->dtype, et_load(t->dtype, t->data, at + c * t->stride[3]));
 }
 
 static float score(struct replay *r, float dot, float mask)
