@@ -312,50 +312,333 @@ static struct et_unit unit(const struct et_problem *problem, int64_t i)
     return (struct et_unit){.output = ET_FA_OUT, .at = i * p->v_head_dim, .step = 1, .count = p->v_head_dim};
 }
 
+int64_t et_fa_kv_row(const struct et_problem *problem, const struct et_fa_row *row, int64_t j)
+{
+    const struct et_flash_attn *p = problem->params;
+    return (row->kv_batch * p->kv_length + j) * p->kv_heads + row->kv_head;
+}
+
+void et_fa_read(const struct et_tensor *tensor, int64_t row, float *dst)
+{
+    const int64_t at = et_row_at(tensor, row), n = tensor->size[tensor->rank - 1],
+                  step = tensor->stride[tensor->rank - 1];
+    if (step == 1) {
+        et_widen_n(tensor->dtype, (const char *)tensor->data + et_bytes(tensor->dtype, at), n, dst);
+        return;
+    }
+    for (int64_t i = 0; i < n; i++)
+        dst[i] = et_widen(tensor->dtype, et_load(tensor->dtype, tensor->data, at + i * step));
+}
+
+/* Puts a unit in its place among those there are, once. */
+static void add_edge(int64_t unit, int64_t n, int64_t *dst, int64_t *count)
+{
+    int64_t at = *count;
+    while (at > 0 && dst[at - 1] >= unit)
+        at--;
+    if (*count == n || (at < *count && dst[at] == unit))
+        return;
+    memmove(dst + at + 1, dst + at, (size_t)(*count - at) * sizeof *dst);
+    dst[at] = unit;
+    ++*count;
+}
+
+/*
+ * The first and the last query of the first and the last sequence, in the heads on both sides of a group's
+ * edge; and of the first sequence, one head each, the queries on both sides of a tile's edge, and the first
+ * that a window cuts.
+ */
 static int64_t edges(const struct et_problem *problem, int64_t n, int64_t *dst)
 {
-    (void)problem;
-    (void)n;
-    (void)dst;
-    return 0;
+    const struct et_flash_attn *p = problem->params;
+    const int64_t group = p->q_heads / p->kv_heads, last = p->query_length - 1;
+    const int64_t head[] = {0, group - 1, group % p->q_heads, p->q_heads - 1};
+    const int64_t before = p->causal == ET_CAUSAL_TOP_LEFT ? 0 : p->kv_length - p->query_length;
+    const int64_t cut = p->window > 0 ? p->window - before : 0;
+    const int64_t query[] = {15, 16, 31, 32, cut};
+    int64_t count = 0;
+    for (int h = 0; h < 4; h++)
+        for (int end = 0; end < 4; end++) {
+            const int64_t batch = end / 2 * (p->batch - 1), q = end % 2 * last;
+            add_edge((batch * p->query_length + q) * p->q_heads + head[h], n, dst, &count);
+        }
+    for (int k = 0; k < 5; k++)
+        if (query[k] > 0 && query[k] < last)
+            add_edge(query[k] * p->q_heads + head[k % 4], n, dst, &count);
+    return count;
+}
+
+/* Where an oracle works. */
+struct room {
+    struct et_fa_key *key;
+    double *sums, *sizes, *other; /* ET_FA_SUMS rows of V, and two more */
+    float *q, *k, *v;
+};
+
+static struct room room_of(const struct et_problem *problem, void *work)
+{
+    const struct et_flash_attn *p = problem->params;
+    struct room room = {.key = work};
+    room.sums = (double *)(room.key + p->kv_length);
+    room.sizes = room.sums + ET_FA_SUMS * p->v_head_dim;
+    room.other = room.sizes + p->v_head_dim;
+    room.q = (float *)(room.other + p->v_head_dim);
+    room.k = room.q + p->head_dim;
+    room.v = room.k + p->head_dim;
+    return room;
 }
 
 static size_t work_bytes(const struct et_problem *problem)
 {
+    const struct et_flash_attn *p = problem->params;
+    const size_t dk = (size_t)p->head_dim, dv = (size_t)p->v_head_dim;
     const size_t replay = et_fa_replay_bytes(problem);
-    return replay;
+    const size_t oracle = (size_t)p->kv_length * sizeof(struct et_fa_key) +
+                          (ET_FA_SUMS + 2) * dv * sizeof(double) + (2 * dk + dv) * sizeof(float);
+    return oracle > replay ? oracle : replay;
+}
+
+/* ALiBi's slope, as ggml divides heads: docs/operators/flash_attn.md. */
+static double slope_of(const struct et_flash_attn *p, int64_t head)
+{
+    const double bias = (double)(float)p->max_bias;
+    int64_t n2 = 1;
+    while (2 * n2 <= p->q_heads)
+        n2 *= 2;
+    if (bias == 0)
+        return 1;
+    return head < n2 ? exp2(-bias * (double)(head + 1) / (double)n2)
+                     : exp2(-bias * (double)(2 * (head - n2) + 1) / (double)(2 * n2));
+}
+
+/* What a row attends to: as it is, or with one thing wrong. */
+struct view {
+    struct et_fa_row row;
+    double scale;
+    bool sink;       /* it counts */
+    int64_t without; /* a key that does not; -1: none */
+    int64_t extra;   /* a key that does though it is hidden; -1: none */
+};
+
+static struct view view_of(const struct et_problem *problem, int64_t i)
+{
+    const struct et_flash_attn *p = problem->params;
+    return (struct view){.row = et_fa_row(problem, i),
+                         .scale = (double)et_fa_scale(p),
+                         .sink = p->sinks != 0,
+                         .without = -1,
+                         .extra = -1};
+}
+
+static bool is_seen(const struct et_fa_row *row, int64_t j)
+{
+    return j >= row->from && j < row->to && et_fa_mask(row, j) != -INFINITY;
+}
+
+/* Score of key j, and what its rounding depends on. */
+static void score(const struct et_flash_attn *p, const struct view *view, const float *q, const float *k,
+                  struct et_fa_key *key)
+{
+    double dot = 0, sizes = 0, squares = 0, k_sizes = 0, k_squares = 0;
+    for (int64_t c = 0; c < p->head_dim; c++) {
+        const double term = (double)q[c] * (double)k[c];
+        dot += term;
+        sizes += fabs(term);
+        squares += term * term;
+        k_sizes += fabs((double)k[c]);
+        k_squares += (double)k[c] * (double)k[c];
+    }
+    const double cap = (double)(float)p->softcap;
+    const float mask = et_fa_mask(&view->row, key->j);
+    key->sizes = sizes;
+    key->squares = squares;
+    key->k_sizes = k_sizes;
+    key->k_squares = k_squares;
+    key->raw = view->scale * dot;
+    key->capped = cap > 0 ? cap * tanh(key->raw / cap) : key->raw;
+    key->addend = mask == -INFINITY ? 0 : slope_of(p, view->row.head) * (double)mask;
+    key->score = key->capped + key->addend;
+}
+
+/* softmax over the keys, and the sink. */
+static void weigh(struct et_fa_seen *seen)
+{
+    seen->most = seen->sink;
+    for (int64_t i = 0; i < seen->count; i++)
+        seen->most = fmax(seen->most, seen->key[i].score);
+    if (seen->count == 0 || isinf(seen->most)) { /* the sink takes all */
+        seen->count = 0;
+        return;
+    }
+    seen->sink_p = exp(seen->sink - seen->most);
+    seen->total = seen->sink_p;
+    for (int64_t i = 0; i < seen->count; i++) {
+        seen->key[i].p = exp(seen->key[i].score - seen->most);
+        seen->total += seen->key[i].p;
+    }
+    seen->sink_p /= seen->total;
+    for (int64_t i = 0; i < seen->count; i++)
+        seen->key[i].p /= seen->total;
+}
+
+static struct et_fa_seen see(const struct et_problem *problem, int64_t i, const struct view *view,
+                             const struct room *room)
+{
+    const struct et_flash_attn *p = problem->params;
+    struct et_fa_seen seen = {.row = view->row, .key = room->key, .sizes = room->sizes, .sink = -INFINITY};
+    if (view->sink) {
+        const struct et_tensor *sinks = &problem->tensor[ET_FA_SINKS];
+        const int64_t at = sinks->offset + view->row.head * sinks->stride[0];
+        seen.sink = (double)et_widen(sinks->dtype, et_load(sinks->dtype, sinks->data, at));
+    }
+    et_fa_read(&problem->tensor[ET_FA_Q], i, room->q);
+    for (int64_t j = 0; j < p->kv_length; j++) {
+        if (j == view->without || (j != view->extra && !is_seen(&view->row, j)))
+            continue;
+        struct et_fa_key *key = &seen.key[seen.count++];
+        *key = (struct et_fa_key){.j = j};
+        et_fa_read(&problem->tensor[ET_FA_K], et_fa_kv_row(problem, &view->row, j), room->k);
+        score(p, view, room->q, room->k, key);
+    }
+    weigh(&seen);
+    return seen;
+}
+
+static void add_up(const struct et_problem *problem, const struct et_fa_seen *seen, float *v, double *value)
+{
+    const struct et_flash_attn *p = problem->params;
+    for (int64_t d = 0; d < p->v_head_dim; d++)
+        value[d] = seen->sizes[d] = 0;
+    for (int64_t i = 0; i < seen->count; i++) {
+        const double weight = seen->key[i].p;
+        et_fa_read(&problem->tensor[ET_FA_V], et_fa_kv_row(problem, &seen->row, seen->key[i].j), v);
+        for (int64_t d = 0; d < p->v_head_dim; d++) {
+            value[d] += weight * (double)v[d];
+            seen->sizes[d] += weight * fabs((double)v[d]);
+        }
+    }
+}
+
+/* How far a weight's rounding moves all of the output alike. */
+static void find_pulls(const struct et_problem *problem, const struct et_fa_seen *seen, float *v,
+                       const double *value)
+{
+    const struct et_flash_attn *p = problem->params;
+    double energy = 0;
+    for (int64_t d = 0; d < p->v_head_dim; d++)
+        energy += value[d] * value[d];
+    for (int64_t i = 0; i < seen->count && energy > 0; i++) {
+        double product = 0;
+        et_fa_read(&problem->tensor[ET_FA_V], et_fa_kv_row(problem, &seen->row, seen->key[i].j), v);
+        for (int64_t d = 0; d < p->v_head_dim; d++)
+            product += (double)v[d] * value[d];
+        seen->key[i].pull = product / energy - 1;
+    }
 }
 
 static void oracle(const struct et_problem *problem, int64_t i, const struct et_arith *ariths, int n,
                    void *work, double *value, struct et_spread *spread)
 {
-    (void)problem;
-    (void)i;
-    (void)ariths;
-    (void)n;
-    (void)work;
-    (void)value;
-    (void)spread;
+    const struct et_flash_attn *p = problem->params;
+    const struct room room = room_of(problem, work);
+    const struct view view = view_of(problem, i);
+    const struct et_fa_seen seen = see(problem, i, &view, &room);
+    add_up(problem, &seen, room.v, value);
+    find_pulls(problem, &seen, room.v, value);
+    for (int a = 0; a < n; a++)
+        et_fa_spread(problem, &seen, &ariths[a], value, room.v, room.sums, spread + a * p->v_head_dim);
 }
 
+enum { FIRST_KEY, LAST_KEY, EXTRA_KEY, NO_SINK, SCORE_SCALE, KV_HEAD };
+
 static const struct et_lie lies[] = {
+    [FIRST_KEY] = {"first_key", false},     /* of those seen, not counted */
+    [LAST_KEY] = {"last_key", false},       /* of those seen, not counted */
+    [EXTRA_KEY] = {"extra_key", false},     /* the first of those hidden is seen */
+    [NO_SINK] = {"no_sink", false},         /* not counted */
+    [SCORE_SCALE] = {"score_scale", false}, /* scale is 1 % too large */
+    [KV_HEAD] = {"kv_head", true},          /* h % kv_heads, or the next one where that is right */
     {NULL, false},
 };
 
-static bool lie(const struct et_problem *problem, int64_t i, int which, void *work, double *delta)
+/* The first key that a row does not see, or -1. */
+static int64_t hidden_of(const struct et_problem *problem, const struct et_fa_row *row)
 {
-    (void)problem;
-    (void)i;
-    (void)which;
-    (void)work;
-    (void)delta;
-    return false;
+    const struct et_flash_attn *p = problem->params;
+    for (int64_t j = 0; j < p->kv_length; j++)
+        if (!is_seen(row, j))
+            return j;
+    return -1;
 }
 
+/* The view of that lie. False where the row, which sees keys, cannot have it. */
+static bool lie_view(const struct et_problem *problem, const struct et_fa_seen *seen, int which,
+                     struct view *view)
+{
+    const struct et_flash_attn *p = problem->params;
+    const int64_t right = view->row.kv_head, modulo = view->row.head % p->kv_heads;
+    switch (which) {
+    case FIRST_KEY:
+        view->without = seen->key[0].j;
+        return true;
+    case LAST_KEY:
+        view->without = seen->key[seen->count - 1].j;
+        return true;
+    case EXTRA_KEY:
+        view->extra = hidden_of(problem, &view->row);
+        return view->extra >= 0;
+    case NO_SINK:
+        view->sink = false;
+        return seen->sink > -INFINITY;
+    case SCORE_SCALE: /* a single weight is 1, whatever its score */
+        view->scale *= 1.01;
+        return seen->count > 1 || seen->sink > -INFINITY;
+    default:
+        view->row.kv_head = modulo != right ? modulo : (right + 1) % p->kv_heads;
+        return p->kv_heads > 1;
+    }
+}
+
+static bool lie(const struct et_problem *problem, int64_t i, int which, void *work, double *delta)
+{
+    const struct et_flash_attn *p = problem->params;
+    const struct room room = room_of(problem, work);
+    struct view view = view_of(problem, i);
+    const struct et_fa_seen right = see(problem, i, &view, &room);
+    /* A row that sees no key, or only its sink, has nothing to lose. */
+    if (right.count == 0 || right.sink_p == 1 || !lie_view(problem, &right, which, &view))
+        return false;
+    add_up(problem, &right, room.v, room.other);
+    const struct et_fa_seen wrong = see(problem, i, &view, &room);
+    add_up(problem, &wrong, room.v, delta);
+    for (int64_t d = 0; d < p->v_head_dim; d++)
+        delta[d] -= room.other[d];
+    return true;
+}
+
+/* Of K and V the keys that any row sees, and of flops the pairs of query and key, as the flags say. */
 static void cost(const struct et_problem *problem, struct et_cost *dst)
 {
-    (void)problem;
-    *dst = (struct et_cost){0};
+    const struct et_flash_attn *p = problem->params;
+    int64_t first = p->kv_length, end = 0;
+    double pairs = 0;
+    for (int64_t i = 0; i < p->query_length; i++) {
+        int64_t from, to;
+        et_fa_span(p, i, &from, &to);
+        if (from >= to)
+            continue;
+        first = from < first ? from : first;
+        end = to > end ? to : end;
+        pairs += (double)(to - from);
+    }
+    *dst = (struct et_cost){.flops = 2 * pairs * (double)(p->batch * p->q_heads) *
+                                     (double)(p->head_dim + p->v_head_dim)};
+    for (int t = ET_FA_Q; t <= ET_FA_OUT; t++) {
+        const struct et_tensor *tensor = &problem->tensor[t];
+        dst->bytes[t] = (double)et_tensor_count(tensor) * (double)et_format(tensor->dtype)->bytes;
+        if (t == ET_FA_K || t == ET_FA_V)
+            dst->bytes[t] *= end > first ? (double)(end - first) / (double)p->kv_length : 0;
+    }
 }
 
 const struct et_operator et_flash_attn_operator = {

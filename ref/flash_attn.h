@@ -32,6 +32,45 @@ float et_fa_mask(const struct et_fa_row *row, int64_t j);
 /* softmax's scale, as kernels have it: in f32, 1 / sqrt(head_dim) by default. */
 float et_fa_scale(const struct et_flash_attn *params);
 
+/* One key that a row sees, in f64. */
+struct et_fa_key {
+    int64_t j;
+    double raw;                /* scale * sum over c of q[c] * k[c] */
+    double sizes, squares;     /* sums of |q[c] * k[c]| and of their squares */
+    double k_sizes, k_squares; /* sums of |k[c]| and of their squares */
+    double capped, addend;     /* raw after softcap, and slope * mask */
+    double score;              /* their sum */
+    double p;                  /* its softmax weight */
+    double pull;               /* <v - out, out> / <out, out> */
+    double variance, drift;    /* room for et_fa_spread */
+};
+
+/* All that a row sees. Without a key, or with a sink of Inf, there are no keys: it is zeros. */
+struct et_fa_seen {
+    struct et_fa_row row;
+    struct et_fa_key *key;
+    int64_t count;
+    double sink;        /* its logit; -Inf: none */
+    double sink_p;      /* its weight */
+    double *sizes;      /* sum over j of p |v[j][d]|, of each channel d */
+    double most, total; /* the largest score, and the sum of e^(score - most); the sink's is among them */
+};
+
+/* Row `row` of a tensor, counted as by et_row_at. */
+void et_fa_read(const struct et_tensor *tensor, int64_t row, float *dst);
+
+/* The row of K or V that key j has for that row. */
+int64_t et_fa_kv_row(const struct et_problem *problem, const struct et_fa_row *row, int64_t j);
+
+/*
+ * flash_attn_spread.c: how far from value[v_head_dim] one declared arithmetic may be. v: room for a row of V;
+ * sums: for ET_FA_SUMS times v_head_dim.
+ */
+enum { ET_FA_SUMS = 8 };
+void et_fa_spread(const struct et_problem *problem, const struct et_fa_seen *seen,
+                  const struct et_arith *arith, const double *value, float *v, double *sums,
+                  struct et_spread *spread);
+
 /*
  * flash_attn_replay.c: order online(step, weights): a row goes through keys [0, step), [step, 2 step)... of
  * those that it sees. weights: the et_dtype that a weight is rounded to before it is added and multiplied.

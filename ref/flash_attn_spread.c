@@ -1,0 +1,324 @@
+/*
+ * How far from flash_attn's oracle an honest implementation may be: docs/operators/flash_attn.md,
+ * "Tolerance".
+ *
+ * Four things go wrong in a row. Each score is off by some delta, which moves the output by p (e^delta - 1)
+ * (v - out); each weight is rounded to the type that it is stored as; two sums, of weights and of weighted
+ * values, are rounded; and what is small beside a running sum, or too small for its type, is lost. The
+ * variance takes all roundings as independent, `worst` none, `likely` those of one chain.
+ *
+ * p, s, m: the weight and the score of a key, and the largest score; with u = 2^-24:
+ *
+ *     var(delta) = u^2/3 (sech^4 (Dk (raw^2 + scale^2 sum (q k)^2) + 2 raw^2) + 9 capped^2 + s^2 + addend^2
+ *                         + (s - m)^2 + 4)            9 capped^2: with softcap; s^2 + addend^2: with a mask
+ *     variance   = sum p^2 (v - out)^2 var(delta) + u_P^2/3 sum p^2 (|v| + |out|)^2 + eta_P^2/3 sum v^2 / l^2
+ *                + u^2/3 n (2 out^2 + sum p^2 v^2)
+ *     bias       = |out| sum of p < u  +  sum of p |v| < u sum p |v|  +  sum of p |v|, p l < eta_P
+ *     common     = u_P^2/3 sum p^2 + u^2 n + (sum of p < u)^2
+ *
+ * The second and third sums of variance leave out keys with s = m, whose weight e^0 is 1 in every type. A
+ * sink is a term of each sum whose v is 0; n is the number of terms less one: the first is added to 0. Hence
+ * one key alone has no variance.
+ */
+#include "flash_attn.h"
+
+#include <math.h>
+
+static const double u32 = 0x1p-24;
+static const double least = 0x1p-126; /* et_exp flushes below it */
+
+static double square(double x)
+{
+    return x * x;
+}
+
+/* Unit roundoff of a type that numbers are rounded to over and above f32's own roundings. */
+static double unit_of(enum et_dtype type)
+{
+    return type == ET_F32 ? 0 : et_format(type)->unit;
+}
+
+/* The relative error of n roundings of u one after the other: any, or independent ones. */
+static double chain(double n, double u, bool independent)
+{
+    if (independent)
+        return 6 * u * sqrt(n / 3);
+    return n * u < 1 ? n * u / (1 - n * u) : INFINITY;
+}
+
+/* 0 times anything is 0. */
+static double times(double a, double b)
+{
+    return a == 0 || b == 0 ? 0 : a * b;
+}
+
+/* What the key's score depends on, of every key alike. */
+struct scoring {
+    const struct et_arith *arith;
+    double dim, scale, cap, slope_error; /* of the slope, in u */
+    bool masked;
+};
+
+static struct scoring scoring_of(const struct et_problem *problem, const struct et_arith *arith)
+{
+    const struct et_flash_attn *p = problem->params;
+    return (struct scoring){.arith = arith,
+                            .dim = (double)p->head_dim,
+                            .scale = (double)et_fa_scale(p),
+                            .cap = (double)(float)p->softcap,
+                            .slope_error = (float)p->max_bias > 0 ? 6 : 0,
+                            .masked = p->mask != ET_MASK_NONE};
+}
+
+/* 1 / cosh^2: softcap's slope. */
+static double sech2(double x)
+{
+    return 1 / square(cosh(fmin(fabs(x), 300)));
+}
+
+/* Variance of a key's delta. */
+static double score_variance(const struct scoring *s, const struct et_fa_key *key, double most)
+{
+    const double squares = square(s->scale) * key->squares, product = unit_of(s->arith->product);
+    const double query = unit_of(s->arith->query);
+    double dot = square(u32) * (s->dim * (square(key->raw) + squares) + 2 * square(key->raw)) +
+                 (square(query) + square(product)) * squares;
+    double rest = square(key->score - most) + 4;
+    if (query > 0)
+        dot += square(s->scale * et_half_ulp(s->arith->query, 0)) * key->k_squares;
+    if (s->cap > 0) {
+        dot *= square(sech2(key->raw / s->cap));
+        rest += 9 * square(key->capped);
+    }
+    if (s->masked)
+        rest += square(key->score) + square(key->addend);
+    return (dot + square(u32) * rest) / 3;
+}
+
+/*
+ * How far a key's score may be off: dot product, scale; softcap's quotient (half an ulp), tanh (2 ulp) and
+ * product; the slope (3 ulp) and the sum with the mask.
+ */
+static double score_error(const struct scoring *s, const struct et_fa_key *key, bool independent)
+{
+    const double query = unit_of(s->arith->query);
+    const double gamma =
+        (1 + chain(s->arith->depth_qk, u32, independent)) * (1 + query) * (1 + unit_of(s->arith->product)) -
+        1;
+    double error = times(gamma, s->scale * key->sizes) + 0x1p-149 * (s->scale * s->dim + 1);
+    if (query > 0)
+        error += s->scale * et_half_ulp(s->arith->query, 0) * key->k_sizes;
+    error += u32 * (fabs(key->raw) + error);
+    if (s->cap > 0) {
+        error += u32 * (fabs(key->raw) + error);
+        error *= sech2(fmax(0, fabs(key->raw) - error) / s->cap);
+        error = fmin(error, 2 * s->cap);
+        error += 5.001 * u32 * fmin(s->cap, fabs(key->capped) + error) + s->cap * least;
+    }
+    if (s->masked) {
+        error += s->slope_error * u32 * fabs(key->addend);
+        error += u32 * (fabs(key->score) + error);
+    }
+    return error;
+}
+
+/* p (e^delta - 1) for delta up to `error`: always finite. */
+static double drift(double p, double log_p, double error)
+{
+    return error < 1 ? p * expm1(error) : exp(fmin(log_p + error, 700));
+}
+
+/* What weights alone say of a row. */
+struct whole {
+    double scores, pulls; /* sums of variances of what scores and rounded weights do, as `common` has them */
+    double rounded;       /* sum of p^2 of the weights that are rounded */
+    double stagnant;      /* sum of weights below u */
+    double terms;         /* added to others */
+    double shrink;        /* how small the sum of weights may be, of what it is */
+    double sink_drift, sink_variance;
+};
+
+/* Sets variance and drift of every key. */
+static struct whole weigh(const struct et_problem *problem, const struct et_fa_seen *seen,
+                          const struct et_arith *arith, bool independent)
+{
+    const struct scoring scoring = scoring_of(problem, arith);
+    const double u = et_format(arith->sum)->unit, log_total = log(seen->total);
+    /* Rescales, each of an exponential within an ulp, and that of the weight itself. */
+    const double exps = chain(2 * (arith->tiles + 2.0), u32, independent);
+    struct whole w = {.terms = (double)seen->count - 1 + (seen->sink > -INFINITY)};
+    double top = 0, over = 0; /* how far the largest score may be below, and above, what it is */
+    for (int64_t i = 0; i < seen->count; i++) {
+        struct et_fa_key *key = &seen->key[i];
+        key->drift = score_error(&scoring, key, independent);
+        over = fmax(over, key->score + key->drift - seen->most);
+        if (key->score == seen->most)
+            top = fmax(top, key->drift);
+    }
+    top = fmax(top, over);
+    for (int64_t i = 0; i < seen->count; i++) {
+        struct et_fa_key *key = &seen->key[i];
+        const double below = seen->most - key->score;
+        const double error = key->drift + u32 * (below + key->drift + top) + exps;
+        key->variance = score_variance(&scoring, key, seen->most);
+        key->drift = drift(key->p, -below - log_total, error);
+        w.shrink += times(key->p, exp(-error));
+        w.scores += square(key->p * key->pull) * key->variance;
+        if (below > 0) {
+            w.rounded += square(key->p);
+            w.pulls += square(key->p) * fmax(square(key->pull), square(1 + key->pull));
+        }
+        w.stagnant += key->p < u ? key->p : 0;
+    }
+    if (seen->sink > -INFINITY) {
+        const double below = seen->most - seen->sink, error = u32 * (below + top) + exps;
+        w.sink_variance = square(seen->sink_p * u32) / 3 * (square(below) + 4);
+        w.sink_drift = drift(seen->sink_p, -below - log_total, error);
+        w.shrink += times(seen->sink_p, exp(-error));
+    }
+    return w;
+}
+
+/* Sums over the keys, of each channel: an array each. */
+struct sums {
+    double *scores;   /* p^2 (v - out)^2 var(delta) */
+    double *rounded;  /* p^2 (|v| + |out|)^2, of weights that are rounded */
+    double *squares;  /* p^2 v^2 */
+    double *tiny2;    /* v^2, of weights that are rounded */
+    double *tiny;     /* |v|, likewise */
+    double *lost;     /* p |v|, of terms that stagnate, and of weights that are flushed */
+    double *drift;    /* drift |v - out| */
+    double *swelling; /* drift |v| */
+};
+
+static struct sums sums_of(double *room, int64_t n)
+{
+    for (int64_t i = 0; i < ET_FA_SUMS * n; i++)
+        room[i] = 0;
+    return (struct sums){room,         room + n,     room + 2 * n, room + 3 * n,
+                         room + 4 * n, room + 5 * n, room + 6 * n, room + 7 * n};
+}
+
+/* `full`: also what only variance and bias ask for. */
+static void add_key(const struct et_fa_seen *seen, const struct et_fa_key *key, const float *v,
+                    const double *value, int64_t n, double u, double eta, bool full, const struct sums *to)
+{
+    const double p2 = square(key->p), p2_variance = p2 * key->variance;
+    const double inexact = key->score < seen->most ? 1 : 0, p2_inexact = p2 * inexact;
+    const double flushed = key->p * seen->total < eta ? 1 : 0;
+    for (int64_t d = 0; d < n; d++) {
+        const double x = (double)v[d], size = fabs(x), apart = x - value[d];
+        to->drift[d] += key->drift * fabs(apart);
+        to->swelling[d] += key->drift * size;
+        to->tiny[d] += inexact * size;
+    }
+    for (int64_t d = 0; full && d < n; d++) {
+        const double x = (double)v[d], size = fabs(x), apart = x - value[d], term = key->p * size;
+        to->scores[d] += p2_variance * (apart * apart);
+        to->rounded[d] += p2_inexact * square(size + fabs(value[d]));
+        to->squares[d] += p2 * (x * x);
+        to->tiny2[d] += inexact * (x * x);
+        to->lost[d] += term * flushed + (term < u * seen->sizes[d] ? term : 0);
+    }
+}
+
+static void add_keys(const struct et_problem *problem, const struct et_fa_seen *seen,
+                     const struct et_arith *arith, const double *value, float *v, bool full,
+                     const struct sums *to)
+{
+    const struct et_flash_attn *p = problem->params;
+    const double u = et_format(arith->sum)->unit, eta = fmax(least, et_half_ulp(arith->weight, 0));
+    for (int64_t i = 0; i < seen->count; i++) {
+        et_fa_read(&problem->tensor[ET_FA_V], et_fa_kv_row(problem, &seen->row, seen->key[i].j), v);
+        add_key(seen, &seen->key[i], v, value, p->v_head_dim, u, eta, full, to);
+    }
+}
+
+/*
+ * The most that one output may be off, before the last division and the store. Weights relative to their sum
+ * change by drift / shrink; that changes out by `moved`, and sum p |v| to `sizes`; both sums then have the
+ * relative error g.
+ */
+static double bound_of(const struct et_fa_seen *seen, const struct et_arith *arith, const struct whole *w,
+                       const struct sums *sums, double value, int64_t d, bool independent)
+{
+    const double roundings = arith->depth_sum + arith->tiles + 2.0;
+    const double u = et_format(arith->sum)->unit, small = et_half_ulp(arith->sum, 0);
+    const double eta = fmax(least, et_half_ulp(arith->weight, 0)), size = fabs(value);
+    const double g = (1 + chain(roundings, u, independent)) * (1 + unit_of(arith->weight)) *
+                         (1 + unit_of(arith->product)) * (1 + unit_of(arith->partial)) -
+                     1;
+    const double moved = times(sums->drift[d] + w->sink_drift * size, 1 / w->shrink);
+    const double sizes = times(seen->sizes[d] + sums->swelling[d], 1 / w->shrink);
+    if (sizes == 0)
+        return 0;
+    const double absolute = eta * (sums->tiny[d] + (double)seen->count * size) + roundings * 2 * small;
+    const double rest = g * (sizes + size + moved) + absolute / (seen->total * w->shrink);
+    return g < 1 ? moved + rest / (1 - g) : INFINITY;
+}
+
+static double variance_of(const struct et_fa_seen *seen, const struct et_arith *arith, const struct whole *w,
+                          const struct sums *sums, double value, int64_t d)
+{
+    const double u = et_format(arith->sum)->unit, eta = fmax(least, et_half_ulp(arith->weight, 0));
+    const double out2 = square(value), small = et_half_ulp(arith->sum, 0);
+    double variance = sums->scores[d] + w->sink_variance * out2;
+    variance += square(unit_of(arith->weight)) / 3 * sums->rounded[d];
+    variance += square(eta / seen->total) / 3 * sums->tiny2[d];
+    variance += square(u) / 3 * w->terms * (2 * out2 + sums->squares[d]);
+    variance += square(unit_of(arith->product)) / 3 * sums->squares[d];
+    variance += square(unit_of(arith->partial)) / 3 * (out2 + sums->squares[d]);
+    if (arith->sum != ET_F32)
+        variance += w->terms * square(small / seen->total) / 3;
+    return variance;
+}
+
+/*
+ * What moves all channels of the row by one factor. Scores and weights do so as far as their key's value is
+ * of out's direction; a variance of each channel by itself, which `gain` adds, does not say that, but has
+ * `told` of it.
+ */
+static double common_of(const struct et_arith *arith, const struct whole *w, const struct sums *sums,
+                        const double *value, int64_t n)
+{
+    const double weight = square(unit_of(arith->weight)) / 3;
+    double energy = 0, scores = 0, rounded = 0;
+    for (int64_t d = 0; d < n; d++) {
+        energy += square(value[d]);
+        scores += sums->scores[d] * square(value[d]);
+        rounded += sums->rounded[d] * square(value[d]);
+    }
+    if (energy == 0)
+        return 0;
+    const double told = scores / square(energy), told_rounded = rounded / square(energy);
+    return weight * fmax(w->rounded, w->pulls - told_rounded) + fmax(0, w->scores - told) + w->sink_variance +
+           w->terms * square(et_format(arith->sum)->unit) + square(w->stagnant);
+}
+
+void et_fa_spread(const struct et_problem *problem, const struct et_fa_seen *seen,
+                  const struct et_arith *arith, const double *value, float *v, double *room,
+                  struct et_spread *spread)
+{
+    const struct et_flash_attn *p = problem->params;
+    const int64_t n = p->v_head_dim;
+    for (int64_t d = 0; d < n; d++)
+        spread[d] = (struct et_spread){0};
+    if (seen->count == 0)
+        return;
+    struct sums sums = sums_of(room, n);
+    struct whole w = weigh(problem, seen, arith, true);
+    add_keys(problem, seen, arith, value, v, false, &sums);
+    for (int64_t d = 0; d < n; d++)
+        spread[d].likely = bound_of(seen, arith, &w, &sums, value[d], d, true);
+
+    sums = sums_of(room, n);
+    w = weigh(problem, seen, arith, false);
+    add_keys(problem, seen, arith, value, v, true, &sums);
+    const double common = common_of(arith, &w, &sums, value, n);
+    for (int64_t d = 0; d < n; d++) {
+        spread[d].worst = bound_of(seen, arith, &w, &sums, value[d], d, false);
+        spread[d].variance = variance_of(seen, arith, &w, &sums, value[d], d);
+        spread[d].bias = fabs(value[d]) * w.stagnant + sums.lost[d];
+        spread[d].common = common;
+    }
+}
