@@ -73,6 +73,7 @@ struct et_predicted {
     double ref;
     double tolerance;
     double variance; /* of the error: everything predicted, the store included */
+    double common;   /* variance of the relative error that its unit's elements have alike */
 };
 
 /* Of element k of sampled unit u. */

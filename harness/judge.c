@@ -85,7 +85,7 @@ struct et_predicted et_predict(const struct et_subject *s, const struct et_unit 
     const struct et_truth *truth = s->truth;
     const struct et_spread *spread =
         &truth->spread[truth->arith_count * truth->at[u] + s->arith * unit->count + k];
-    struct et_predicted p = {.ref = truth->value[truth->at[u] + k]};
+    struct et_predicted p = {.ref = truth->value[truth->at[u] + k], .common = spread->common};
     double bound = spread->worst;
     if (s->regime == ET_INDEPENDENT)
         bound = fmin(bound, 6 * sqrt(spread->variance) + spread->bias);
@@ -124,6 +124,7 @@ struct element {
     double err; /* got - ref; 0 where apart */
     double tolerance;
     double variance; /* of err: everything predicted, the store included */
+    double common;   /* as in struct et_predicted */
     bool apart;      /* rightly not finite, or at the end of the type's range: no part of any sum */
 };
 
@@ -142,8 +143,11 @@ static struct element measure(const struct subject *s, const struct et_unit *uni
 {
     const enum et_dtype dtype = s->output.tensor->dtype;
     const struct et_predicted p = et_predict(&s->of, unit, u, k);
-    struct element e = {
-        .at = unit->at + k * unit->step, .ref = p.ref, .tolerance = p.tolerance, .variance = p.variance};
+    struct element e = {.at = unit->at + k * unit->step,
+                        .ref = p.ref,
+                        .tolerance = p.tolerance,
+                        .variance = p.variance,
+                        .common = p.common};
     e.bits = et_output_bits(&s->output, e.at);
     e.got = (double)et_widen(dtype, e.bits);
     e.apart = is_apart(dtype, e.ref, e.got, e.tolerance);
@@ -175,6 +179,7 @@ struct row {
     double variance2; /* variance^2 */
     double cross;     /* err * ref */
     double weighted;  /* variance * ref^2 */
+    double common;    /* the largest */
 };
 
 /* Of one output: over elements, and over rows with alpha = <err, ref> / <ref, ref> of each. */
@@ -211,6 +216,7 @@ static void add_element(struct row *row, const struct element *e)
     row->variance2 += e->variance * e->variance;
     row->cross += e->err * e->ref;
     row->weighted += e->variance * ref2;
+    row->common = fmax(row->common, e->common);
 }
 
 static double judge_noise(const struct subject *s, const struct row *row, int64_t first,
@@ -240,9 +246,10 @@ static void add_row(const struct subject *s, const struct row *row, int64_t firs
         sums->energy_rows++;
     }
     if (row->ref2 != 0 && !again) {
-        /* alpha = cross / ref2, var(alpha) = weighted / ref2^2 */
-        sums->pull += row->cross * row->ref2 / row->weighted;
-        sums->weight += row->ref2 * row->ref2 / row->weighted;
+        /* alpha = cross / ref2, var(alpha) = weighted / ref2^2 + common */
+        const double weighted = row->weighted + row->common * row->ref2 * row->ref2;
+        sums->pull += row->cross * row->ref2 / weighted;
+        sums->weight += row->ref2 * row->ref2 / weighted;
         sums->gain_rows++;
     }
 }

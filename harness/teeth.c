@@ -55,7 +55,7 @@ static struct line line_of(const struct et_subject *s, int64_t i)
 /* What the right answer has of a line. */
 struct right {
     int64_t count;
-    double ref2, weighted, variance;
+    double ref2, weighted, variance, common;
 };
 
 static void add_right(const struct et_subject *s, int64_t u, const struct et_predicted *p,
@@ -67,6 +67,13 @@ static void add_right(const struct et_subject *s, int64_t u, const struct et_pre
     right->ref2 += p->ref * p->ref;
     right->weighted += p->variance * p->ref * p->ref;
     right->variance += p->variance;
+    right->common = fmax(right->common, p->common);
+}
+
+/* ref2^2 times the variance of the line's relative error: docs/checks.md, "gain". */
+static double uncertain(const struct right *right)
+{
+    return right->weighted + right->common * right->ref2 * right->ref2;
 }
 
 /* A line that is an earlier one again says nothing new about means. */
@@ -97,7 +104,7 @@ static struct total total_of(const struct et_subject *s)
             }
         }
         if (right.ref2 != 0 && !is_again(s, &line))
-            total.weight += right.ref2 * right.ref2 / right.weighted;
+            total.weight += right.ref2 * right.ref2 / uncertain(&right);
     }
     return total;
 }
@@ -133,7 +140,7 @@ static struct damage damage_of(const struct et_subject *s, const struct line *li
     }
     row.noisy = right.count >= 16;
     row.noise = row.noisy ? et_ratio(err2, right.variance) : 0;
-    row.pull = right.ref2 != 0 && !is_again(s, line) ? cross * right.ref2 / right.weighted : 0;
+    row.pull = right.ref2 != 0 && !is_again(s, line) ? cross * right.ref2 / uncertain(&right) : 0;
     return row;
 }
 

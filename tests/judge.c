@@ -427,6 +427,26 @@ START_TEST(a_coherent_error_breaks_gain_alone)
 }
 END_TEST
 
+/* Of a row var(alpha) is 2^-20 / 0.25 / 32 = 2^-23 by its elements, and 3 * 2^-23 that they have alike:
+ * 2^-21. alpha is -2^-10, so z = 2^-10 * sqrt(16 * 2^21) = 4 * sqrt 2 where it was twice that; and of 1 % 4 *
+ * 0.01 * 2^10.5, of a limit of 6. */
+START_TEST(gain_allows_for_the_error_that_elements_of_a_row_have_alike)
+{
+    struct judged j;
+    struct et_teeth teeth;
+    open_made_up(&j, ET_F32, ET_FILL_NORMAL, 0.5,
+                 (struct et_spread){.variance = 0x1p-20, .common = 0x3p-23, .worst = 1});
+    for (int64_t i = 0; i < ELEMENTS; i++)
+        judged_put(&j, i, 0.5 - 0x1p-11);
+    ck_assert_int_eq(judged_verdict(&j), ET_PASS);
+    ck_assert_double_eq_tol(find(&j, ET_CHECK_GAIN)->figure, 4 * sqrt(2), 1e-6);
+    const struct et_judge_input input = judged_input(&j);
+    et_teeth_of(&input, &teeth);
+    ck_assert_double_eq_tol(tooth(&teeth, "scale")->size[3], 0.04 * 1024 * sqrt(2) / 6, 1e-6);
+    judged_close(&j);
+}
+END_TEST
+
 /* One visible position: the four heads of a group store the same values, and err alike. Only one of them
  * counts. */
 START_TEST(rows_that_are_the_same_are_one_witness)
@@ -1067,6 +1087,7 @@ Suite *et_suite(void)
     tcase_add_test(t, a_mean_over_rows_breaks_noise_where_no_row_does);
     tcase_add_test(t, a_mean_over_few_elements_may_stray_further);
     tcase_add_test(t, a_coherent_error_breaks_gain_alone);
+    tcase_add_test(t, gain_allows_for_the_error_that_elements_of_a_row_have_alike);
     tcase_add_test(t, rows_that_are_the_same_are_one_witness);
     tcase_add_test(t, rows_below_16_elements_have_no_noise);
     tcase_add_test(t, three_roundings_of_the_result_are_predicted_besides_the_store);
