@@ -181,6 +181,58 @@ static enum et_status check_fills(const struct et_case *c, int step, const struc
     return status;
 }
 
+/* Element (i...) of a view is element (i...) of the tensor that it is a view of. */
+static enum et_status view(const struct et_operator *op, struct et_tensor *tensors, int t, int of,
+                           struct et_error *error)
+{
+    const struct et_tensor_spec *spec = &op->tensors[t], *base_spec = &op->tensors[of];
+    const struct et_tensor *base = &tensors[of];
+    struct et_tensor *tensor = &tensors[t];
+    for (int k = 0; k < tensor->rank; k++)
+        if (tensor->size[k] > base->size[k])
+            return et_fail(error, ET_REFUSED, "%s is a view of %s, and its %s is %lld, above %s = %lld",
+                           spec->name, base_spec->name, spec->dim[k], (long long)tensor->size[k],
+                           base_spec->dim[k], (long long)base->size[k]);
+    memcpy(tensor->stride, base->stride, sizeof tensor->stride);
+    tensor->offset = base->offset;
+    tensor->bytes = base->bytes;
+    tensor->shares = base->shares ? base->shares : of + 1;
+    return ET_OK;
+}
+
+/* Those that name the buffer of tensor t, the first to do so, are put behind it, each as it is laid out. */
+static enum et_status join(const struct et_case *c, struct et_tensor *tensors, int t, struct et_error *error)
+{
+    const char *const buffer = c->layout[t].buffer;
+    int64_t bytes = (int64_t)tensors[t].bytes;
+    for (int u = t + 1; c->op->tensors[u].name; u++) {
+        if (!c->layout[u].buffer || strcmp(c->layout[u].buffer, buffer) != 0)
+            continue;
+        const int64_t behind = et_elements(tensors[u].dtype, (size_t)bytes);
+        if (__builtin_add_overflow(tensors[u].offset, behind, &tensors[u].offset) ||
+            __builtin_add_overflow(bytes, (int64_t)tensors[u].bytes, &bytes))
+            return et_fail(error, ET_REFUSED, "buffer %s is beyond 2^63 - 1 bytes", buffer);
+        tensors[u].shares = t + 1;
+    }
+    for (int u = t; c->op->tensors[u].name; u++)
+        if (u == t || tensors[u].shares == t + 1)
+            tensors[u].bytes = (size_t)bytes;
+    return ET_OK;
+}
+
+/* Once each tensor is laid out by itself. */
+static enum et_status share(const struct et_case *c, struct et_tensor *tensors, struct et_error *error)
+{
+    enum et_status status = ET_OK;
+    for (int t = 0; status == ET_OK && c->op->tensors[t].name; t++)
+        if (c->layout[t].buffer && !tensors[t].shares)
+            status = join(c, tensors, t, error);
+    for (int t = 0; status == ET_OK && c->op->tensors[t].name; t++)
+        if (c->layout[t].view_of)
+            status = view(c->op, tensors, t, c->layout[t].view_of - 1, error);
+    return status;
+}
+
 enum et_status et_case_problem(const struct et_case *c, int step, const struct et_twin *twin,
                                unsigned char params[ET_PARAMS_BYTES], struct et_problem *problem,
                                struct et_error *error)
@@ -195,7 +247,53 @@ enum et_status et_case_problem(const struct et_case *c, int step, const struct e
     enum et_status status = c->op->shape(params, problem->tensor, error);
     for (int t = 0; status == ET_OK && t < tensors; t++)
         status = lay_out(&c->layout[t], &c->op->tensors[t], &problem->tensor[t], error);
+    if (status == ET_OK)
+        status = share(c, problem->tensor, error);
     return status == ET_OK ? check_fills(c, step, problem, error) : status;
+}
+
+/* ---- What elements are for ---- */
+
+/* The row at the same indices of another tensor of its rank; -1 where that has none. */
+static int64_t same_row(const struct et_tensor *tensor, int64_t row, const struct et_tensor *other)
+{
+    int64_t found = 0, rows = 1;
+    for (int k = tensor->rank - 2; k >= 0; k--) {
+        const int64_t i = row % tensor->size[k];
+        if (i >= other->size[k])
+            return -1;
+        found += i * rows;
+        rows *= other->size[k];
+        row /= tensor->size[k];
+    }
+    return other->size[tensor->rank - 1] > 0 ? found : -1;
+}
+
+/* Two of one buffer that begin at one place and have the same strides: one is a view of the other. */
+static bool is_same_place(const struct et_problem *problem, int t, int u)
+{
+    const struct et_tensor *a = &problem->tensor[t], *b = &problem->tensor[u];
+    return et_tensor_home(problem, t) == et_tensor_home(problem, u) && a->offset == b->offset &&
+           a->rank == b->rank && memcmp(a->stride, b->stride, (size_t)a->rank * sizeof *a->stride) == 0;
+}
+
+void et_case_classes(const struct et_problem *problem, int t, int64_t row, enum et_class *dst,
+                     enum et_class *room)
+{
+    const struct et_tensor *tensor = &problem->tensor[t];
+    const int inner = tensor->rank - 1;
+    problem->op->classify(problem, t, row, dst);
+    for (int u = 0; problem->op->tensors[u].name; u++) {
+        const struct et_tensor *other = &problem->tensor[u];
+        const bool same = u != t && other->size[inner] <= tensor->size[inner] && is_same_place(problem, t, u);
+        const int64_t at = same ? same_row(tensor, row, other) : -1;
+        if (at < 0)
+            continue;
+        problem->op->classify(problem, u, at, room);
+        for (int64_t i = 0; i < other->size[inner]; i++)
+            if (room[i] == ET_ZERO || dst[i] == ET_POISON)
+                dst[i] = room[i];
+    }
 }
 
 /* ---- Lists of values ---- */
@@ -245,7 +343,7 @@ static int64_t data_elements(const struct et_problem *problem, int t, int64_t ro
     const int64_t n = problem->tensor[t].size[problem->tensor[t].rank - 1];
     if (problem->op->tensors[t].role == ET_OUTPUT)
         return n;
-    problem->op->classify(problem, t, row, classes);
+    et_case_classes(problem, t, row, classes, classes + n);
     int64_t count = 0;
     for (int64_t i = 0; i < n; i++)
         count += classes[i] == ET_DATA;
@@ -302,7 +400,7 @@ enum et_status et_values_map(const struct et_problem *problem, int t, int64_t co
             first[row] = 0;
         return ET_OK;
     }
-    enum et_class *classes = et_alloc((size_t)tensor->size[tensor->rank - 1], sizeof *classes, error);
+    enum et_class *classes = et_alloc((size_t)tensor->size[tensor->rank - 1], 2 * sizeof *classes, error);
     if (!classes)
         return ET_FAILED;
     struct prefixes p;

@@ -39,6 +39,8 @@ struct et_layout {
     bool ordered;
     int order[ET_RANK]; /* order[k]: the dimension stored k-th, outermost first */
     int64_t shift;      /* elements before the first */
+    int view_of;        /* t + 1: no memory of its own, its elements are those of tensor t; 0: it has some */
+    const char *buffer; /* inputs that name the same one lie behind each other in it; NULL: one of its own */
 };
 
 struct et_case_step {
@@ -136,7 +138,14 @@ enum et_status et_case_problem(const struct et_case *c, int step, const struct e
                                struct et_error *error);
 
 /*
- * How a list of count values covers an input: with one value for each element that op->classify calls
+ * What the elements of a row of an input are for, those of other inputs that are the same ones included: data
+ * where one of them has data, 0 where one of them has 0. n is the innermost size: dst[n], room[n].
+ */
+void et_case_classes(const struct et_problem *problem, int tensor, int64_t row, enum et_class *dst,
+                     enum et_class *room);
+
+/*
+ * How a list of count values covers an input: with one value for each element that et_case_classes calls
  * ET_DATA, or one for each prefix of leading dimensions under which there is any, repeated along the other
  * dimensions (count 1: the prefix of none). An output has ET_DATA only. first[i] becomes the index of the
  * value that the first ET_DATA element of row i takes; the others of that row take the next ones (*each) or

@@ -293,6 +293,45 @@ static enum et_status gather(const struct et_entry *e, struct et_given *given)
     return status;
 }
 
+/* Where the layout of a tensor stands, of what was read one after the other: the last one counts. */
+static const cJSON *layout_at(const cJSON *const *layouts, int n, const char *name)
+{
+    const cJSON *found = NULL;
+    for (int i = 0; i < n; i++) {
+        const cJSON *node = et_json_get(layouts[i], name);
+        found = node ? node : found;
+    }
+    return found;
+}
+
+/* What depends on more than one tensor's layout, or on types; sizes are looked at with the shape. */
+static enum et_status check_sharing(const struct et_entry *e, const struct et_case *c,
+                                    const cJSON *const *layouts, int n)
+{
+    const struct et_reader *r = &e->r;
+    const struct et_tensor_spec *specs = r->op->tensors;
+    for (int t = 0; specs[t].name; t++) {
+        const struct et_layout *layout = &c->layout[t];
+        const cJSON *node = layout_at(layouts, n, specs[t].name);
+        const int of = layout->view_of - 1;
+        if (of >= 0 && c->layout[of].view_of)
+            return et_json_fail(r->json, et_json_get(node, "view_of"), r->error,
+                                "%s is a view of %s, which is a view itself", specs[t].name, specs[of].name);
+        if (of >= 0 && c->dtype[of] != c->dtype[t])
+            return et_json_fail(r->json, et_json_get(node, "view_of"), r->error,
+                                "%s is %s, and %s, of which it is a view, %s", specs[t].name,
+                                et_format(c->dtype[t])->name, specs[of].name, et_format(c->dtype[of])->name);
+        for (int u = 0; layout->buffer && u < t; u++)
+            if (c->layout[u].buffer && strcmp(c->layout[u].buffer, layout->buffer) == 0 &&
+                c->dtype[u] != c->dtype[t])
+                return et_json_fail(r->json, et_json_get(node, "buffer"), r->error,
+                                    "%s is %s, and %s, in the same buffer, %s", specs[t].name,
+                                    et_format(c->dtype[t])->name, specs[u].name,
+                                    et_format(c->dtype[u])->name);
+    }
+    return ET_OK;
+}
+
 static enum et_status gather_settings(const struct et_entry *e, struct et_case *c)
 {
     const struct et_reader *r = &e->r;
@@ -313,6 +352,8 @@ static enum et_status gather_settings(const struct et_entry *e, struct et_case *
     for (int t = 0; specs[t].name; t++)
         c->dtype[t] =
             c->dtype[t] == ET_DTYPES ? c->dtype[et_tensor_index(r->op, specs[t].same_as)] : c->dtype[t];
+    if (status == ET_OK)
+        status = check_sharing(e, c, layouts, 3);
     if (status == ET_OK && setting(e, "seed"))
         status = et_json_int(r->json, setting(e, "seed"), "seed", 0, ET_EXACT, &seed, r->error);
     c->seed = (uint64_t)seed;
@@ -389,6 +430,27 @@ static enum et_status check_twin(const struct et_entry *e, const struct et_case 
     return ET_OK;
 }
 
+/* A view has the data of what it is a view of, which then are there for fills that follow other data. */
+static enum et_status check_views(const struct et_entry *e, const struct et_case *c, int s)
+{
+    const struct et_tensor_spec *specs = c->op->tensors;
+    const struct et_data *data = c->steps[s].data;
+    for (int t = 0; specs[t].name; t++) {
+        const int of = c->layout[t].view_of - 1;
+        const cJSON *own = et_json_get(et_json_get(e->own, "data"), specs[t].name);
+        if (of >= 0 && data[t].given)
+            return et_json_fail(e->r.json, own ? own : e->own, e->r.error,
+                                "%s: %s is a view of %s, and has no data of its own", c->id, specs[t].name,
+                                specs[of].name);
+        if (of >= 0 && et_data_is_own(&data[of]))
+            return et_json_fail(e->r.json, e->own, e->r.error,
+                                "%s: %s has the fill %s, which follows other data, and %s is a view of it",
+                                c->id, specs[of].name, c->op->own_fills[data[of].fill.own].name,
+                                specs[t].name);
+    }
+    return ET_OK;
+}
+
 /* Every step, and every twin of it, has a shape. */
 static enum et_status check_case(const struct et_entry *e, const struct et_case *c)
 {
@@ -399,7 +461,9 @@ static enum et_status check_case(const struct et_entry *e, const struct et_case 
     for (int s = 0; status == ET_OK && s < c->step_count; s++) {
         if (et_case_problem(c, s, NULL, params, &problem, &why) != ET_OK)
             return et_json_fail(e->r.json, e->own, e->r.error, "%s: %s", c->id, why.text);
-        status = check_lists(e, c, s, &problem);
+        status = check_views(e, c, s);
+        if (status == ET_OK)
+            status = check_lists(e, c, s, &problem);
         for (int i = 0; status == ET_OK && i < c->twin_count; i++) {
             if (et_case_problem(c, s, &c->twins[i], twin_params, &twin, &why) != ET_OK)
                 return et_json_fail(e->r.json, e->own, e->r.error, "%s: twin %d: %s", c->id, i, why.text);

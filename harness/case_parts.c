@@ -237,6 +237,51 @@ static enum et_status read_order(const struct et_reader *r, const cJSON *node,
                         dims.text);
 }
 
+/* That this is an input: inputs alone share memory. */
+static enum et_status need_input(const struct et_reader *r, const cJSON *node, const char *what, int t)
+{
+    const struct et_tensor_spec *spec = &r->op->tensors[t];
+    return spec->role == ET_INPUT
+               ? ET_OK
+               : et_json_fail(r->json, node, r->error, "%s: %s is an output, and only inputs share memory",
+                              what, spec->name);
+}
+
+static enum et_status read_view(const struct et_reader *r, const cJSON *node, int t, struct et_layout *layout)
+{
+    const struct et_tensor_spec *spec = &r->op->tensors[t];
+    const struct et_what what = et_say("layout.%s.view_of", spec->name);
+    const char *name = NULL;
+    enum et_status status = et_json_string(r->json, node, what.text, &name, r->error);
+    if (status != ET_OK)
+        return status;
+    struct et_nearest nearest = {.word = name};
+    for (int i = 0; i < et_tensor_count_of(r->op); i++)
+        et_nearest_try(&nearest, r->op->tensors[i].name);
+    const int of = et_tensor_index(r->op, name);
+    if (of < 0)
+        return et_json_fail(r->json, node, r->error, "%s has no tensor \"%s\"; the nearest is \"%s\"",
+                            r->op->name, name, nearest.best);
+    status = need_input(r, node, what.text, t);
+    if (status == ET_OK)
+        status = need_input(r, node, what.text, of);
+    if (status == ET_OK && of == t)
+        return et_json_fail(r->json, node, r->error, "%s: %s cannot be a view of itself", what.text, name);
+    if (status == ET_OK && r->op->tensors[of].rank != spec->rank)
+        return et_json_fail(r->json, node, r->error, "%s: %s has %d dimensions, and %s %d", what.text, name,
+                            r->op->tensors[of].rank, spec->name, spec->rank);
+    layout->view_of = of + 1;
+    return status;
+}
+
+static enum et_status read_buffer(const struct et_reader *r, const cJSON *node, int t,
+                                  struct et_layout *layout)
+{
+    const struct et_what what = et_say("layout.%s.buffer", r->op->tensors[t].name);
+    const enum et_status status = need_input(r, node, what.text, t);
+    return status == ET_OK ? et_copy_string(r, node, what.text, &layout->buffer) : status;
+}
+
 static enum et_status read_layout_of(const struct et_reader *r, const cJSON *node, int t,
                                      struct et_layout *layout)
 {
@@ -248,17 +293,17 @@ static enum et_status read_layout_of(const struct et_reader *r, const cJSON *nod
     enum et_status status = et_json_keys(r->json, node, what.text, keys, r->error);
     if (status != ET_OK)
         return status;
-    for (int i = 3; keys[i]; i++) {
-        const cJSON *shared = et_json_get(node, keys[i]);
-        if (shared)
-            return et_json_fail_key(
-                r->json, shared, r->error,
-                "layout.%s.%s is for operators whose tensors may share memory; %s has none", spec->name,
-                keys[i], r->op->name);
-    }
     const cJSON *pad = et_json_get(node, keys[0]), *order = et_json_get(node, keys[1]);
     const cJSON *by = et_json_get(node, keys[2]);
-    if (pad)
+    const cJSON *view = et_json_get(node, keys[3]), *buffer = et_json_get(node, keys[4]);
+    if (view && node->child->next)
+        return et_json_fail_key(r->json, node->child == view ? view->next : node->child, r->error,
+                                "%s is a view, which has no layout of its own", spec->name);
+    if (view)
+        return read_view(r, view, t, layout);
+    if (buffer)
+        status = read_buffer(r, buffer, t, layout);
+    if (status == ET_OK && pad)
         status = read_pad(r, pad, spec, layout);
     if (status == ET_OK && order)
         status = read_order(r, order, spec, layout);

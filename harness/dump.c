@@ -172,6 +172,8 @@ static enum et_status write_run(struct dumping *d, const struct et_run *run, con
     if (status == ET_OK)
         status = et_job_write(run->c, NULL, run->fill, d->options->has_seed ? &d->options->seed : NULL,
                               d->options->threads, d->stop, folder, &job, error);
+    if (status == ET_OK)
+        status = et_job_part(&job, d->stop, error);
     et_text_add(&d->text, "%s\n{\"id\": ", number ? "," : "");
     et_json_add_string(&d->text, run->id);
     et_text_add(&d->text, ", \"folder\": %d, \"steps\": [", number);

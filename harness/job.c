@@ -124,10 +124,15 @@ struct making {
     const struct et_problem *problem;
     int t;
     const struct source *source;
-    enum et_poison_kind poison;
     int64_t rows_a_turn;
-    float *values; /* a row for each thread */
-    enum et_class *classes;
+    float *values;          /* a row for each thread */
+    enum et_class *classes; /* two */
+};
+
+/* A buffer being poisoned. */
+struct poisoning {
+    const struct et_tensor *tensor;
+    enum et_poison_kind poison;
 };
 
 /* Quiet NaNs whose payload and sign follow the place, so that poison is no constant either. */
@@ -146,14 +151,14 @@ static uint32_t large(enum et_dtype dtype)
 static void poison_part(void *context, int thread, int64_t part)
 {
     (void)thread;
-    const struct making *m = context;
-    const struct et_tensor *tensor = &m->problem->tensor[m->t];
+    const struct poisoning *p = context;
+    const struct et_tensor *tensor = p->tensor;
     const enum et_dtype dtype = et_storage(tensor->dtype);
     const int64_t places = places_of(tensor);
     const int64_t end = places - part * ITEM < ITEM ? places : (part + 1) * ITEM;
     const uint32_t constant = large(dtype);
     for (int64_t i = part * ITEM; i < end; i++)
-        et_store(dtype, tensor->data, i, m->poison == ET_POISON_NAN ? nan_at(dtype, i) : constant);
+        et_store(dtype, tensor->data, i, p->poison == ET_POISON_NAN ? nan_at(dtype, i) : constant);
 }
 
 /* Element j of a row of n, which is its nth data element; values: the row, where it is the operator's. */
@@ -184,7 +189,7 @@ static void make_row(const struct making *m, int64_t row, float *values, enum et
     const struct et_tensor *tensor = &m->problem->tensor[m->t];
     const int64_t n = tensor->size[tensor->rank - 1], stride = tensor->stride[tensor->rank - 1];
     int64_t at = et_row_at(tensor, row), nth = 0;
-    m->problem->op->classify(m->problem, m->t, row, classes);
+    et_case_classes(m->problem, m->t, row, classes, classes + n);
     if (m->source->kind == BY_OPERATOR)
         m->problem->op->fill(m->problem, &m->source->fill, m->t, row, values);
     for (int64_t j = 0; j < n; j++, at += stride) {
@@ -203,7 +208,7 @@ static void make_rows(void *context, int thread, int64_t turn)
     const int64_t rows = et_tensor_rows(tensor), n = tensor->size[tensor->rank - 1];
     const int64_t end = rows - turn * m->rows_a_turn < m->rows_a_turn ? rows : (turn + 1) * m->rows_a_turn;
     for (int64_t row = turn * m->rows_a_turn; row < end; row++)
-        make_row(m, row, m->values + thread * n, m->classes + thread * n);
+        make_row(m, row, m->values + thread * n, m->classes + 2 * thread * n);
 }
 
 static int64_t parts(int64_t n, int64_t part)
@@ -211,22 +216,30 @@ static int64_t parts(int64_t n, int64_t part)
     return n / part + (n % part != 0);
 }
 
-/* Not whole where *stop is set. */
+/* Whole buffers, those that inputs share once. Not whole where *stop is set. */
+static void poison_inputs(const struct et_problem *problem, enum et_poison_kind poison, int threads,
+                          const volatile sig_atomic_t *stop)
+{
+    for (int t = 0; problem->op->tensors[t].name; t++) {
+        struct poisoning p = {&problem->tensor[t], poison};
+        if (problem->op->tensors[t].role == ET_INPUT && !p.tensor->shares)
+            et_parallel(threads, parts(places_of(p.tensor), ITEM), stop, poison_part, &p);
+    }
+}
+
+/* What of it is no poison. Not whole where *stop is set. */
 static enum et_status make_input(const struct et_problem *problem, int t, const struct source *source,
-                                 enum et_poison_kind poison, int threads, const volatile sig_atomic_t *stop,
-                                 struct et_error *error)
+                                 int threads, const volatile sig_atomic_t *stop, struct et_error *error)
 {
     const struct et_tensor *tensor = &problem->tensor[t];
     const int64_t n = tensor->size[tensor->rank - 1];
-    struct making m = {.problem = problem, .t = t, .source = source, .poison = poison};
+    struct making m = {.problem = problem, .t = t, .source = source};
     m.rows_a_turn = n < ITEM ? ITEM / (n > 0 ? n : 1) : 1;
     m.values = et_alloc((size_t)n * (size_t)threads, sizeof *m.values, error);
-    m.classes = m.values ? et_alloc((size_t)n * (size_t)threads, sizeof *m.classes, error) : NULL;
+    m.classes = m.values ? et_alloc((size_t)n * (size_t)threads, 2 * sizeof *m.classes, error) : NULL;
     const bool ready = m.classes != NULL;
-    if (ready) {
-        et_parallel(threads, parts(places_of(tensor), ITEM), stop, poison_part, &m);
+    if (ready)
         et_parallel(threads, parts(et_tensor_rows(tensor), m.rows_a_turn), stop, make_rows, &m);
-    }
     et_free(m.values);
     et_free(m.classes);
     return ready ? ET_OK : ET_FAILED;
@@ -335,6 +348,19 @@ static struct et_file_tensor as_filed(const char *name, const struct et_tensor *
     return filed;
 }
 
+/* Whether a file of the role's buffers has one under the name of tensor t. */
+static bool is_filed(const struct et_problem *problem, enum et_role role, int t)
+{
+    return problem->op->tensors[t].role == role && !problem->tensor[t].shares;
+}
+
+/* Those that share a buffer find it where it is filed. */
+static void share_data(const struct et_problem *problem, void **data)
+{
+    for (int t = 0; problem->op->tensors[t].name; t++)
+        data[t] = data[et_tensor_home(problem, t)];
+}
+
 /* Creates a file for the tensors of one role; data[t] is NULL for the others. */
 static enum et_status create_tensors(const char *path, const struct et_problem *problem, enum et_role role,
                                      void **data, void **map, size_t *bytes, struct et_error *error)
@@ -343,11 +369,12 @@ static enum et_status create_tensors(const char *path, const struct et_problem *
     struct et_file_tensor filed[ET_TENSORS];
     int n = 0;
     for (int t = 0; specs[t].name; t++)
-        if (specs[t].role == role)
+        if (is_filed(problem, role, t))
             filed[n++] = as_filed(specs[t].name, &problem->tensor[t]);
     const enum et_status status = et_tensors_create(path, filed, n, map, bytes, error);
     for (int t = 0, i = 0; specs[t].name; t++)
-        data[t] = status == ET_OK && specs[t].role == role ? filed[i++].data : NULL;
+        data[t] = status == ET_OK && is_filed(problem, role, t) ? filed[i++].data : NULL;
+    share_data(problem, data);
     return status;
 }
 
@@ -361,7 +388,7 @@ static enum et_status find_tensors(const char *path, const struct et_tensors *fi
     for (int t = 0; specs[t].name; t++) {
         const struct et_tensor *tensor = &problem->tensor[t];
         data[t] = NULL;
-        if (specs[t].role != role)
+        if (!is_filed(problem, role, t))
             continue;
         const struct et_file_tensor *found = et_tensors_find(file, specs[t].name);
         if (!found)
@@ -375,6 +402,7 @@ static enum et_status find_tensors(const char *path, const struct et_tensors *fi
     if (file->count != n)
         return et_fail(error, ET_INVALID, "%s has %d tensors, %s has %d", path, file->count,
                        problem->op->name, n);
+    share_data(problem, data);
     return ET_OK;
 }
 
@@ -431,16 +459,20 @@ static void add_ints(struct et_text *text, const char *key, const int64_t *value
     et_text_add(text, "]");
 }
 
-static void add_tensor(struct et_text *text, const struct et_tensor_spec *spec,
-                       const struct et_tensor *tensor)
+static void add_tensor(struct et_text *text, const struct et_problem *problem, int t)
 {
+    const struct et_tensor_spec *spec = &problem->op->tensors[t];
+    const struct et_tensor *tensor = &problem->tensor[t];
     et_json_add_string(text, spec->name);
     et_text_add(text, ": {\"role\": \"%s\", \"dtype\": \"%s\"", spec->role == ET_INPUT ? "input" : "output",
                 et_format(tensor->dtype)->name);
     add_ints(text, "size", tensor->size, tensor->rank);
     add_ints(text, "stride", tensor->stride, tensor->rank);
-    et_text_add(text, ", \"offset\": %" PRId64 ", \"elements\": %" PRId64 "}", tensor->offset,
+    et_text_add(text, ", \"offset\": %" PRId64 ", \"elements\": %" PRId64, tensor->offset,
                 elements_of(tensor));
+    if (tensor->shares)
+        et_text_add(text, ", \"buffer\": \"%s\"", problem->op->tensors[tensor->shares - 1].name);
+    et_text_add(text, "}");
 }
 
 static void add_step(struct et_text *text, const struct et_problem *problem)
@@ -456,7 +488,7 @@ static void add_step(struct et_text *text, const struct et_problem *problem)
     et_text_add(text, "},\n  \"tensors\": {");
     for (int t = 0; op->tensors[t].name; t++) {
         et_text_add(text, "%s", t > 0 ? ",\n    " : "\n    ");
-        add_tensor(text, &op->tensors[t], &problem->tensor[t]);
+        add_tensor(text, problem, t);
     }
     et_text_add(text, "}}");
 }
@@ -484,25 +516,32 @@ static enum et_status write_description(const struct et_job *job, struct et_erro
 }
 
 /* own: those that have a fill of the operator's own, which may read the others. */
-static enum et_status make_inputs(const struct et_case *c, int i, bool own, enum et_poison_kind poison,
-                                  const struct et_fill *run, int threads, const volatile sig_atomic_t *stop,
-                                  struct et_job_step *step, struct et_error *error)
+static enum et_status make_inputs(const struct et_case *c, int i, bool own, const struct et_fill *run,
+                                  int threads, const volatile sig_atomic_t *stop, struct et_job_step *step,
+                                  struct et_error *error)
 {
     struct et_problem *problem = &step->problem;
     enum et_status status = ET_OK;
     for (int t = 0; c->op->tensors[t].name && status == ET_OK; t++) {
         const struct et_data *data = &c->steps[i].data[t];
-        if (c->op->tensors[t].role != ET_INPUT || et_data_is_own(data) != own)
+        if (c->op->tensors[t].role != ET_INPUT || c->layout[t].view_of || et_data_is_own(data) != own)
             continue;
         struct source source;
         status = open_source(c, i, t, run, problem, &source, error);
         if (status == ET_OK)
-            status = make_input(problem, t, &source, poison, threads, stop, error);
+            status = make_input(problem, t, &source, threads, stop, error);
         if (status == ET_OK && et_stopped(stop))
             status = et_fail(error, ET_FAILED, "interrupted while inputs were made");
         close_source(&source);
     }
     return status;
+}
+
+static enum et_status protect(const char *path, void *map, size_t bytes, struct et_error *error)
+{
+    return chmod(path, 0444) == 0 && mprotect(map, bytes, PROT_READ) == 0
+               ? ET_OK
+               : et_fail(error, ET_FAILED, "%s cannot be made read-only: %s", path, strerror(errno));
 }
 
 static enum et_status write_step(const struct et_case *c, int i, const struct et_twin *twin,
@@ -520,10 +559,12 @@ static enum et_status write_step(const struct et_case *c, int i, const struct et
     for (int t = 0; status == ET_OK && c->op->tensors[t].name; t++)
         step->problem.tensor[t].data = data[t];
     const enum et_poison_kind poison = twin && twin->has_poison ? twin->poison : c->poison;
+    if (status == ET_OK)
+        poison_inputs(&step->problem, poison, threads, stop);
     for (int own = 0; own < 2 && status == ET_OK; own++)
-        status = make_inputs(c, i, own, poison, run, threads, stop, step, error);
-    if (status == ET_OK && (chmod(path, 0444) != 0 || mprotect(step->map, step->map_bytes, PROT_READ) != 0))
-        status = et_fail(error, ET_FAILED, "%s cannot be made read-only: %s", path, strerror(errno));
+        status = make_inputs(c, i, own, run, threads, stop, step, error);
+    if (status == ET_OK)
+        status = protect(path, step->map, step->map_bytes, error);
     if (status == ET_OK)
         status = digest_inputs(step, stop, error);
     if (status != ET_OK && step->map)
@@ -555,6 +596,79 @@ enum et_status et_job_write(const struct et_case *c, const struct et_twin *twin,
     if (status != ET_OK)
         et_job_free(job);
     return status;
+}
+
+/* ---- A buffer for each tensor ---- */
+
+static bool shares_any(const struct et_problem *problem)
+{
+    for (int t = 0; problem->op->tensors[t].name; t++)
+        if (problem->tensor[t].shares)
+            return true;
+    return false;
+}
+
+static void copy_elements(const struct et_tensor *from, const struct et_tensor *to,
+                          const volatile sig_atomic_t *stop)
+{
+    const int inner = from->rank - 1;
+    const int64_t rows = et_tensor_rows(from);
+    for (int64_t row = 0; row < rows && !et_stopped(stop); row++) {
+        const int64_t at = et_row_at(from, row), at_to = et_row_at(to, row);
+        for (int64_t j = 0; j < from->size[inner]; j++)
+            et_store(to->dtype, to->data, at_to + j * to->stride[inner],
+                     et_load(from->dtype, from->data, at + j * from->stride[inner]));
+    }
+}
+
+/* Inputs of a step, packed, in place of those that share buffers. */
+static enum et_status part_step(const struct et_job *job, int i, const volatile sig_atomic_t *stop,
+                                struct et_error *error)
+{
+    struct et_job_step *step = &job->steps[i];
+    struct et_problem apart = step->problem;
+    for (int t = 0; apart.op->tensors[t].name; t++) {
+        apart.tensor[t].shares = 0;
+        if (apart.op->tensors[t].role == ET_INPUT && !et_tensor_pack(&apart.tensor[t]))
+            return et_fail(error, ET_FAILED, "%s is too large to address", apart.op->tensors[t].name);
+    }
+    void *data[ET_TENSORS], *map = NULL;
+    size_t bytes = 0;
+    char *path = et_print(error, "%s/%d.safetensors", job->folder, i);
+    enum et_status status =
+        path ? create_tensors(path, &apart, ET_INPUT, data, &map, &bytes, error) : ET_FAILED;
+    for (int t = 0; status == ET_OK && apart.op->tensors[t].name; t++) {
+        apart.tensor[t].data = data[t];
+        if (data[t])
+            copy_elements(&step->problem.tensor[t], &apart.tensor[t], stop);
+    }
+    if (status == ET_OK && et_stopped(stop))
+        status = et_fail(error, ET_FAILED, "interrupted while inputs were made");
+    if (status == ET_OK)
+        status = protect(path, map, bytes, error);
+    if (status == ET_OK) {
+        et_unmap(step->map, step->map_bytes);
+        step->problem = apart;
+        step->map = map;
+        step->map_bytes = bytes;
+    } else {
+        et_unmap(map, bytes);
+    }
+    et_free(path);
+    return status;
+}
+
+enum et_status et_job_part(struct et_job *job, const volatile sig_atomic_t *stop, struct et_error *error)
+{
+    enum et_status status = ET_OK;
+    bool parted = false;
+    for (int i = 0; i < job->step_count && status == ET_OK; i++) {
+        if (!shares_any(&job->steps[i].problem))
+            continue;
+        parted = true;
+        status = part_step(job, i, stop, error);
+    }
+    return status == ET_OK && parted ? write_description(job, error) : status;
 }
 
 /* ---- Reading ---- */
@@ -678,10 +792,12 @@ static enum et_status read_type(const struct et_json *json, const cJSON *node,
                                 const struct et_tensor_spec *spec, enum et_dtype *dtype,
                                 struct et_error *error)
 {
-    static const char *const keys[] = {"role", "dtype", "size", "stride", "offset", "elements", NULL};
+    static const char *const keys[] = {"buffer", "role",   "dtype",    "size",
+                                       "stride", "offset", "elements", NULL};
     const char *const role = spec->role == ET_INPUT ? "input" : "output";
     const char *text = NULL;
-    enum et_status status = et_json_exact(json, node, spec->name, keys, error);
+    enum et_status status =
+        et_json_exact(json, node, spec->name, et_json_get(node, "buffer") ? keys : keys + 1, error);
     if (status == ET_OK)
         status = et_json_string(json, et_json_get(node, "role"), "role", &text, error);
     if (status == ET_OK && strcmp(text, role) != 0)
@@ -703,6 +819,28 @@ static enum et_status read_tensor(const struct et_json *json, const cJSON *node,
     if (!et_tensor_pack(&packed))
         return et_json_fail(json, node, error, "%s is too large to address", spec->name);
     return read_layout(json, node, spec, tensor, error);
+}
+
+/* Once all tensors are read. */
+static enum et_status read_sharing(const struct et_json *json, const cJSON *nodes,
+                                   const struct et_operator *op, int t, struct et_tensor *tensors,
+                                   struct et_error *error)
+{
+    const cJSON *buffer = et_json_get(et_json_get(nodes, op->tensors[t].name), "buffer");
+    const char *name = NULL;
+    const enum et_status status = buffer ? et_json_string(json, buffer, "buffer", &name, error) : ET_OK;
+    if (!buffer || status != ET_OK)
+        return status;
+    const int home = et_tensor_index(op, name);
+    if (home < 0 || op->tensors[t].role != ET_INPUT || op->tensors[home].role != ET_INPUT ||
+        et_json_get(et_json_get(nodes, name), "buffer"))
+        return et_json_fail(json, buffer, error, "%s cannot lie in a buffer of %s", op->tensors[t].name,
+                            name);
+    if (tensors[home].dtype != tensors[t].dtype || tensors[home].bytes != tensors[t].bytes)
+        return et_json_fail(json, buffer, error, "the buffer of %s is not %" PRId64 " elements of %s", name,
+                            elements_of(&tensors[t]), et_format(tensors[t].dtype)->name);
+    tensors[t].shares = home + 1;
+    return ET_OK;
 }
 
 static enum et_status map_inputs(const char *folder, int i, struct et_job_step *step, struct et_error *error)
@@ -750,6 +888,8 @@ static enum et_status read_step(const struct et_json *json, const cJSON *node, c
         status = et_json_fail(json, node, error, "%s", why.text);
     for (int t = 0; names[t] && status == ET_OK; t++)
         status = read_tensor(json, et_json_get(tensors, names[t]), &op->tensors[t], &tensor[t], error);
+    for (int t = 0; names[t] && status == ET_OK; t++)
+        status = read_sharing(json, tensors, op, t, tensor, error);
     return status;
 }
 

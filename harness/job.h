@@ -3,8 +3,10 @@
  *
  *   job.json                        {"format": 1, "operator": "...", "steps": [STEP, ...]}; a step is
  *                                   {"params": {...}, "tensors": {"w": {"role": "input", "dtype": "f32",
- *                                   "size": [...], "stride": [...], "offset": 0, "elements": N}, ...}}
- *   STEP.safetensors                the inputs of step STEP, from 0: whole buffers. One without padding and
+ *                                   "size": [...], "stride": [...], "offset": 0, "elements": N}, ...}}; an
+ *                                   input that shares a buffer says "buffer": "k" as well, of which it then
+ * is STEP.safetensors                the inputs of step STEP, from 0: whole buffers, one that is shared under
+ *                                   the name of its own tensor alone. One without padding and
  *                                   offset has its normative shape, any other is one dimension of `elements`;
  *                                   job.json says where its elements lie.
  *   (out)/STEP.REPEAT.safetensors   written by the runner: the output buffers of one execution, likewise.
@@ -44,6 +46,12 @@ struct et_job {
 enum et_status et_job_write(const struct et_case *c, const struct et_twin *twin, enum et_fill_kind fill,
                             const uint64_t *seed, int threads, const volatile sig_atomic_t *stop,
                             const char *folder, struct et_job *job, struct et_error *error);
+
+/*
+ * Gives each input of a job that was written a buffer of its own, packed, in place of those that share one,
+ * and files them so: for programs that look for each by its name. Digests stay.
+ */
+enum et_status et_job_part(struct et_job *job, const volatile sig_atomic_t *stop, struct et_error *error);
 
 /* The runner's side: reads job.json strictly, maps the inputs read-only. ET_INVALID: something is wrong in
  * it. */

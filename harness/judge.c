@@ -47,6 +47,8 @@ static enum et_regime regime_of(const struct et_judge_input *input)
         const struct et_data *d = &input->c->steps[input->step].data[t];
         if (op->tensors[t].role != ET_INPUT)
             continue;
+        if (input->c->layout[t].view_of) /* data that are there twice are not independent */
+            return ET_STRUCTURED;
         if (d->given && d->kind == ET_DATA_FILE)
             regime = ET_RECORDED;
         else if (d->given && d->kind == ET_DATA_VALUES)
@@ -424,7 +426,7 @@ enum et_fill_kind et_exact_fill(const struct et_case *c, int step, enum et_fill_
         if (c->op->tensors[t].role != ET_INPUT)
             continue;
         const enum et_fill_kind kind = d->given ? d->fill.kind : fill;
-        if ((d->given && d->kind != ET_DATA_FILL) || !et_fill_is_exact(kind) ||
+        if (c->layout[t].view_of || (d->given && d->kind != ET_DATA_FILL) || !et_fill_is_exact(kind) ||
             (common != ET_FILLS && kind != common))
             return ET_FILLS;
         common = kind;

@@ -342,7 +342,7 @@ static double buffers_of(const struct et_problem *problem, const struct et_claim
 {
     double bytes = (double)claim->scratch_bytes;
     for (int t = 0; problem->op->tensors[t].name; t++)
-        bytes += (double)problem->tensor[t].bytes;
+        bytes += problem->tensor[t].shares ? 0 : (double)problem->tensor[t].bytes;
     return bytes;
 }
 
@@ -411,9 +411,10 @@ static double bytes_of(const struct context *context, const struct group *group)
         if (et_case_problem(group->c, i / jobs_of(group->c), job ? &group->c->twins[job - 1] : NULL, params,
                             &problem, NULL) != ET_OK)
             continue;
-        for (int t = 0; group->c->op->tensors[t].name; t++)
-            bytes +=
-                (double)problem.tensor[t].bytes * (group->c->op->tensors[t].role == ET_OUTPUT ? runs : 1);
+        for (int t = 0; group->c->op->tensors[t].name; t++) {
+            const double times = group->c->op->tensors[t].role == ET_OUTPUT ? runs : 1;
+            bytes += problem.tensor[t].shares ? 0 : (double)problem.tensor[t].bytes * times;
+        }
     }
     return bytes;
 }

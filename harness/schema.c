@@ -105,11 +105,13 @@ static const struct et_key settings[] = {
     {"seed", "'$ref': '#/$defs/seed'", NULL},   {NULL, NULL, NULL},
 };
 
-/* The types of pad and order depend on the tensor's dimensions. */
+/* The types of pad and order depend on the tensor's dimensions, and only inputs share memory. */
 const struct et_key et_layout_keys[] = {
     {"pad", NULL, "{dimension: [before, after]}: elements of that dimension around the data"},
     {"order", NULL, "all dimensions, outermost in memory first"},
     {"shift", "'$ref': '#/$defs/count', 'default': 0", "elements before everything else"},
+    {"view_of", NULL, "no memory of its own: its elements are the first ones of that input"},
+    {"buffer", NULL, "inputs that name the same one lie in it, one behind the other"},
     {NULL, NULL, NULL},
 };
 
@@ -472,6 +474,28 @@ static void put_order(struct schema *s, const struct et_tensor_spec *tensor)
     end(s);
 }
 
+/* Of an input. */
+static void put_sharing(struct schema *s, const struct et_tensor_spec *tensor)
+{
+    begin(s, "view_of");
+    put_doc(s, doc_of(et_layout_keys, "view_of"));
+    next(s);
+    et_put(s->text, "'enum': [");
+    const char *comma = "";
+    for (const struct et_tensor_spec *other = s->op->tensors; other->name; other++)
+        if (other != tensor && other->role == ET_INPUT) {
+            et_put(s->text, "%s'%s'", comma, other->name);
+            comma = ", ";
+        }
+    et_text_add(s->text, "]");
+    end(s);
+    begin(s, "buffer");
+    put_doc(s, doc_of(et_layout_keys, "buffer"));
+    next(s);
+    et_put(s->text, "'type': 'string'");
+    end(s);
+}
+
 static void put_layout(struct schema *s)
 {
     begin_definition(s, "layout");
@@ -482,7 +506,13 @@ static void put_layout(struct schema *s)
         put_pad(s, tensor);
         put_order(s, tensor);
         put_keys(s, et_layout_keys);
+        if (tensor->role == ET_INPUT)
+            put_sharing(s, tensor);
         end_properties(s);
+        if (tensor->role == ET_INPUT) {
+            next(s);
+            et_put(s->text, "'if': {'required': ['view_of']}, 'then': {'maxProperties': 1}");
+        }
         end(s);
     }
     end_properties(s);

@@ -76,6 +76,7 @@ enum et_status et_ocl_fits(const struct et_problem *problem, const struct et_dev
     enum et_status status = et_fits_local(device, "a group", local_bytes, why);
     size_t sum = 0;
     for (int t = 0; specs[t].name && status == ET_OK; t++)
-        status = et_fits_global(device, specs[t].name, problem->tensor[t].bytes, &sum, why);
+        if (!problem->tensor[t].shares)
+            status = et_fits_global(device, specs[t].name, problem->tensor[t].bytes, &sum, why);
     return status == ET_OK ? et_fits_global(device, "scratch", scratch_bytes, &sum, why) : status;
 }

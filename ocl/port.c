@@ -11,7 +11,7 @@
 
 enum { BUFFERS = ET_TENSORS + 1, CHUNK_BYTES = 1 << 20 };
 
-/* guard | the step's data | guard, in elements. */
+/* guard | the step's data | guard, in elements. Tensors that share one have the same mem. */
 struct buffer {
     const char *name;
     enum et_dtype dtype;
@@ -50,6 +50,12 @@ static int buffers(const struct state *s)
     return s->tensors + s->scratch;
 }
 
+/* The tensor whose own the buffer is. What is done to buffers is done to these. */
+static int home(const struct state *s, int b)
+{
+    return b < s->tensors ? et_tensor_home(&s->problems[0], b) : b;
+}
+
 static enum et_role role(const struct state *s, int b)
 {
     return b < s->tensors ? s->problems[0].op->tensors[b].role : ET_OUTPUT;
@@ -65,12 +71,13 @@ static size_t data_count(const struct state *s, int b, int i)
 
 /* Buffers. */
 
-/* Of the step that needs most. */
+/* Of the step, and of the tensors in it, that need most. */
 static size_t guard_count(const struct state *s, int b)
 {
     size_t most = ET_GUARD_BYTES;
-    for (int i = 0; b < s->tensors && i < s->n; i++) {
-        const size_t bytes = et_guard_bytes(&s->problems[i].tensor[b]);
+    for (int i = 0; b < s->tensors && i < s->n * s->tensors; i++) {
+        const int t = i % s->tensors;
+        const size_t bytes = home(s, t) == b ? et_guard_bytes(&s->problems[i / s->tensors].tensor[t]) : 0;
         most = bytes > most ? bytes : most;
     }
     return most / s->buffer[b].element;
@@ -98,6 +105,8 @@ static enum et_status create_buffers(struct state *s, struct et_error *error)
     size_t sum = 0;
     for (int b = 0; b < buffers(s) && status == ET_OK; b++) {
         struct buffer *buffer = &s->buffer[b];
+        if (home(s, b) != b)
+            continue;
         lay_out(s, b);
         const size_t bytes = buffer->total * buffer->element;
         status = et_fits_global(&s->session->device, buffer->name, bytes, &sum, error);
@@ -107,6 +116,11 @@ static enum et_status create_buffers(struct state *s, struct et_error *error)
         buffer->mem = cl->clCreateBuffer(s->session->context, CL_MEM_READ_WRITE, bytes, NULL, &code);
         status = et_cl_done(cl, "clCreateBuffer", code, error);
     }
+    for (int b = 0; b < s->tensors && status == ET_OK; b++)
+        if (home(s, b) != b) {
+            s->buffer[b] = s->buffer[home(s, b)];
+            s->buffer[b].name = s->problems[0].op->tensors[b].name;
+        }
     return status;
 }
 
@@ -219,8 +233,8 @@ static struct change compare(const struct state *s, const struct buffer *buffer,
 
 /* What a step brought to light. */
 
-/* " at (0,0,12)", or " (padding)" for a place that holds no element of the tensor. */
-static void say_place(const struct et_tensor *t, int64_t at, char *dst, size_t bytes)
+/* Writes " at (0,0,12)"; false for a place that holds no element of the tensor. */
+static bool say_place(const struct et_tensor *t, int64_t at, char *dst, size_t bytes)
 {
     int64_t index[ET_RANK] = {0}, rest = at - t->offset;
     bool inside = rest >= 0 && t->rank > 0, taken[ET_RANK] = {false};
@@ -234,16 +248,15 @@ static void say_place(const struct et_tensor *t, int64_t at, char *dst, size_t b
         rest -= index[k] * t->stride[k];
         inside = inside && index[k] < t->size[k];
     }
-    if (!inside || rest != 0) {
-        snprintf(dst, bytes, " (padding)");
-        return;
-    }
+    if (!inside || rest != 0)
+        return false;
     size_t used = 0;
     for (int k = 0; k < t->rank && used < bytes; k++)
         used +=
             (size_t)snprintf(dst + used, bytes - used, "%s%lld", k == 0 ? " at (" : ",", (long long)index[k]);
     if (used < bytes)
         snprintf(dst + used, bytes - used, ")");
+    return true;
 }
 
 static void say_guard(const struct buffer *buffer, const struct region *guard, int part,
@@ -258,12 +271,17 @@ static void say_input(const struct state *s, int b, int i, const struct change *
                       struct et_facts *facts)
 {
     const struct buffer *buffer = &s->buffer[b];
-    char values[100], place[120];
+    const struct et_tensor *tensors = s->problems[i].tensor;
+    const int64_t at = (int64_t)change->at * et_format(tensors[b].dtype)->block;
+    char values[100], place[120] = " (padding)";
     et_guard_values(buffer->dtype, change->was, change->is, values, sizeof values);
-    const struct et_tensor *t = &s->problems[i].tensor[b];
-    say_place(t, (int64_t)change->at * et_format(t->dtype)->block, place, sizeof place);
-    snprintf(facts->inputs_kept, sizeof facts->inputs_kept, "%s: element %zu%s %s", buffer->name, change->at,
-             place, values);
+    int named = b;
+    if (!say_place(&tensors[b], at, place, sizeof place))
+        for (int t = 0; t < s->tensors; t++)
+            if (t != b && home(s, t) == b && say_place(&tensors[t], at, place, sizeof place))
+                named = t;
+    snprintf(facts->inputs_kept, sizeof facts->inputs_kept, "%s: element %zu%s %s", s->buffer[named].name,
+             change->at, place, values);
 }
 
 /* Elements at `found` of a part that no kernel may write. */
@@ -550,7 +568,8 @@ static enum et_status read_buffers(const struct state *s, int i, int repeat, voi
     enum et_status status = ET_OK;
     for (int b = 0; b < buffers(s) && status == ET_OK; b++) {
         const bool wanted = b < s->tensors && role(s, b) == ET_OUTPUT && s->problems[i].tensor[b].bytes > 0;
-        status = read_buffer(s, b, i, repeat, wanted ? out[b] : NULL, facts, error);
+        if (home(s, b) == b)
+            status = read_buffer(s, b, i, repeat, wanted ? out[b] : NULL, facts, error);
     }
     return status;
 }
@@ -562,7 +581,8 @@ enum et_status et_ocl_step(void *state, int i, int repeat, void *const *out, str
     *facts = (struct et_facts){.guarded = s->session->guards};
     enum et_status status = ET_OK;
     for (int b = 0; b < buffers(s) && status == ET_OK; b++)
-        status = write_buffer(s, b, i, repeat, error);
+        if (home(s, b) == b)
+            status = write_buffer(s, b, i, repeat, error);
     if (status == ET_OK)
         status = launch_all(s, i, facts, error);
     if (status == ET_OK)
@@ -581,7 +601,7 @@ void et_ocl_finish(void *state)
             if (s->steps[i].launch[k].kernel)
                 cl->clReleaseKernel(s->steps[i].launch[k].kernel);
     for (int b = 0; b < BUFFERS; b++)
-        if (s->buffer[b].mem)
+        if (s->buffer[b].mem && home(s, b) == b)
             cl->clReleaseMemObject(s->buffer[b].mem);
     et_free(s->problems);
     et_free(s->claims);

@@ -3,10 +3,11 @@
  * building, buffers, guards, poison and launching are written once, in port.c, from the operator's tensor
  * table.
  *
- * Kernel arguments: for each tensor in table order a pointer, the place of its first element and its strides
- * but the innermost, which is 1; with scratch, a pointer to floats and the place of the first; then the
- * scalars; with local_bytes, a pointer to local memory. Places and strides count elements. All but pointers
- * are ulong. Options: -D NAME_DTYPE=f32 for each tensor, then the plan's own.
+ * Kernel arguments: for each tensor in table order a pointer (to the same where tensors share memory), the
+ * place of its first element and its strides but the innermost, which is 1; with scratch, a pointer to floats
+ * and the place of the first; then the scalars; with local_bytes, a pointer to local memory. Places and
+ * strides count elements. All but pointers are ulong. Options: -D NAME_DTYPE=f32 for each tensor, then the
+ * plan's own.
  */
 #ifndef ET_OCL_PORT_H
 #define ET_OCL_PORT_H

@@ -125,6 +125,11 @@ int et_tensor_index(const struct et_operator *op, const char *name)
     return -1;
 }
 
+int et_tensor_home(const struct et_problem *problem, int t)
+{
+    return problem->tensor[t].shares ? problem->tensor[t].shares - 1 : t;
+}
+
 int64_t et_tensor_count(const struct et_tensor *tensor)
 {
     int64_t n = 1;

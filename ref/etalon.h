@@ -103,6 +103,9 @@ struct et_tensor_spec {
  * A tensor in memory. Element (i0, i1, ...) lies at data[offset + i0 * stride[0] + ...], everything counted
  * in elements. size is the operator's normative shape; bytes is the whole buffer, padding and offset
  * included.
+ *
+ * Inputs may share a buffer: data, bytes and dtype are then the same, offset and stride each one's own. Their
+ * elements may be the same ones (v the first elements of each row of k) or lie apart (a fused cache).
  */
 struct et_tensor {
     enum et_dtype dtype;
@@ -110,6 +113,7 @@ struct et_tensor {
     int64_t size[ET_RANK], stride[ET_RANK], offset;
     void *data;
     size_t bytes;
+    int shares; /* 0: the buffer is its own; t + 1: it is that of tensor t, whose own it is */
 };
 
 int64_t et_tensor_count(const struct et_tensor *tensor); /* elements of the normative shape */
@@ -139,6 +143,9 @@ struct et_problem {
     const void *params; /* the operator's params struct */
     struct et_tensor tensor[ET_TENSORS];
 };
+
+/* The tensor whose own the buffer of tensor t is: t itself, or the one that it shares with. */
+int et_tensor_home(const struct et_problem *problem, int t);
 
 /* One row of one output: the unit that sampling samples and that `noise` and `gain` speak of. */
 struct et_unit {

@@ -47,7 +47,7 @@ void et_limit_device(struct et_device *device, const struct et_ceilings *limits)
 
 /* The version of this header's structs. A port says which it was built with, first of all; another is
  * refused. */
-#define ET_ABI 2
+#define ET_ABI 3
 
 struct et_claim {
     int64_t knob[ET_PARAMS]; /* every knob resolved, in the order of the variant's table */

@@ -29,9 +29,11 @@ def param_values(about, size):
 
 
 def layout(tensor):
-    """Every key: all dimensions padded, the outer ones in reverse, and nothing where a buffer begins."""
+    """Every key but view_of, which stands alone: all dimensions padded, the outer ones in reverse, nothing where a buffer
+    begins."""
     *outer, inner = tensor['dims']
-    return {'pad': {dim: [1, 2] for dim in tensor['dims']}, 'order': [*reversed(outer), inner], 'shift': 3}
+    shared = {'buffer': tensor['name']} if tensor['role'] == 'input' else {}
+    return {'pad': {dim: [1, 2] for dim in tensor['dims']}, 'order': [*reversed(outer), inner], 'shift': 3, **shared}
 
 
 def knob_values(knob):

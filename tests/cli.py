@@ -851,6 +851,56 @@ class Poison(unittest.TestCase):
         self.assertEqual(1, len({(*line['inputs'], *line['outputs']) for line in ran.of.values()}))
 
 
+class InputsThatShareMemory(unittest.TestCase):
+    SHAPE = {'q_heads': 8, 'kv_heads': 4, 'head_dim': 4, 'context': 8}
+    JOINED = {'w': {'buffer': 'b', 'pad': {'context': [1, 2]}, 'shift': 1}, 'v': {'buffer': 'b', 'pad': {'capacity': [2, 1]}}}
+    STEPS = [{}, {'params': {'context': 0}}, {'params': {'context': 3}}]
+
+    def test_lie_apart_or_in_one_buffer_with_the_same_bytes(self):
+        ran = judged(case_file('f', {'name': 'cache', 'params': {**self.SHAPE, 'capacity': 9}, 'steps': self.STEPS,
+                                     'sweep': {'layout': [{}, self.JOINED], 'query_length': [1, 3]},
+                                     'fills': ['normal', 'exact'], 'twins': [{'poison': 'large'}]}))
+        self.assertEqual(0, ran.code, ran.out)
+        self.assertEqual({'PASS'}, {line['verdict'] for line in ran.of.values()})
+        found = {}
+        for id, line in ran.of.items():
+            found.setdefault(re.sub('layout=[^,]*,', '', id), []).append((line['inputs'], line['outputs']))
+        self.assertLess(5, len(found))
+        for id, lines in found.items():
+            self.assertEqual(2, len(lines), id)
+            self.assertEqual(lines[0], lines[1], id)
+
+    def test_pass_as_a_view_in_every_variant_and_without_guards(self):
+        path = case_file('f', {'name': 'view', 'params': self.SHAPE, 'layout': {'v': {'view_of': 'w'}},
+                               'fills': ['normal', 'exact'], 'sweep': {'query_length': [1, 4]},
+                               'steps': [{}, {'params': {'context': 3}}], 'twins': [{'poison': 'large'}]})
+        for more in ([], ['--guards', 'off'], ['--port', 'openblas']):
+            ran = judged(path, *more)
+            if ran.code == 3 and more[-1:] == ['openblas']:
+                continue
+            self.assertEqual((0, {'PASS'}), (ran.code, {line['verdict'] for line in ran.of.values()}), ran.out)
+            for line in ran.of.values():
+                self.assertEqual(2, len(line['outputs']))
+                # Data that are there twice are not independent, and of no exact family.
+                self.assertEqual(set(), {'noise', 'gain', 'exact'} & set(line['checks']))
+
+    def test_are_one_argument_twice(self):
+        """A kernel that writes w writes v, and is told of once, by the name of the one that has the place."""
+        change = kernel_folder(('    const ulong head = get_group_id(1), kv_head = head * kv_heads / q_heads;\n', '''\
+    const ulong head = get_group_id(1), kv_head = head * kv_heads / q_heads;
+    if (head == 7 && get_group_id(0) == 0 && get_local_id(0) == 0 && context == 8)
+        ((global float *)w)[v_at + v_stride0 + 2] = 0.5f;
+'''))
+        ran = judged(case_file('f', {'name': 'view', 'params': self.SHAPE, 'layout': {'v': {'view_of': 'w'}}},
+                               {'name': 'cache', 'params': self.SHAPE, 'layout': self.JOINED}, variants=['per_head'],
+                               checks={'repeat': False}), f'--port=ocl:{change}')
+        # w is [8, 4, 8], packed, and v has its strides: (1, 0, 2) is element 34. In the cache w takes 1 + 32 * 11 = 353
+        # elements, v [8, 4, 4] begins two positions of 16 behind, and (1, 0, 2) is 18 further.
+        for name, place in (('view', 'w: element 34 at (1,0,2) was '), ('cache', 'v: element 403 at (1,0,2) was ')):
+            text = broken(ran.of[f'gqa_av/f/{name}/normal/per_head'])['inputs_kept']
+            self.assertEqual(place, text[:len(place)])
+
+
 class Steps(unittest.TestCase):
     def cases(self, last=6):
         shape = {'q_heads': 4, 'kv_heads': 2, 'head_dim': 8, 'capacity': 300}

@@ -524,6 +524,31 @@ port.answer, port.say = other, knob''')
         self.assertEqual(2, done.returncode)
         self.assertIn('the refusal is one of variants that port mine does not have', done.stderr)
 
+    def test_finds_inputs_that_share_memory(self):
+        """Where job.json says; and the bytes are those of inputs that lie apart."""
+        path = self.folder / 'c.json'
+        shape = {**SHAPE, 'q_heads': 8, 'head_dim': 4, 'context': 8}
+        path.write_text(json.dumps({'format': 1, 'operator': 'gqa_av', 'cases': [
+            {'name': 'apart', 'params': shape},
+            {'name': 'joined', 'params': shape, 'layout': {
+                'w': {'buffer': 'b', 'pad': {'context': [1, 2]}}, 'v': {'buffer': 'b', 'shift': 3}}},
+            {'name': 'view', 'params': shape, 'layout': {'v': {'view_of': 'w'}}, 'steps': [{}, {'params': {'context': 3}}],
+             'twins': [{'poison': 'large'}]}]}))
+        status, lines, _ = self.judged(self.around('''
+def stored(request):
+    with open(request['job'] + '/job.json') as file, open('stored', 'a') as told:
+        steps = json.load(file)['steps']
+        json.dump([sorted(port.load(f"{request['job']}/{i}.safetensors")[1]) for i in range(len(steps))], told)
+        told.write('\\n')
+    return answer(request)
+port.answer = stored'''), path)
+        self.assertEqual((0, {'PASS'}), (status, {line['verdict'] for line in lines.values()}))
+        for key in ('inputs', 'outputs'):
+            self.assertEqual(lines['apart'][key], lines['joined'][key])
+        self.assertEqual('held', lines['view']['checks']['identical']['outcome'])
+        self.assertEqual([[['v', 'w']], [['w']], [['w'], ['w']], [['w'], ['w']]],
+                         [json.loads(line) for line in (self.folder / 'stored').read_text().splitlines()])
+
     def test_runs_steps_and_twins(self):
         status, lines, _ = self.judged(self.around('''
 def each(request):

@@ -908,6 +908,318 @@ START_TEST(a_folder_is_removed_with_what_is_in_it)
 }
 END_TEST
 
+/* ---- Inputs that share memory ---- */
+
+/* w is [2, 4, 4], of which row 0 of a head is data, its first 2 lanes, and rows 1 to 3 are poison; v [2, 1,
+ * 3]. */
+static const struct et_gqa_av small = {
+    .q_heads = 2, .kv_heads = 1, .head_dim = 3, .query_length = 1, .context = 2, .capacity = 2};
+
+static float at(const struct et_tensor *tensor, int64_t i)
+{
+    return et_widen(tensor->dtype, et_load(tensor->dtype, tensor->data, i));
+}
+
+static void expect_buffer(const struct et_tensor *tensor, const float *expected, int n)
+{
+    ck_assert_int_eq(et_elements(tensor->dtype, tensor->bytes), n);
+    for (int i = 0; i < n; i++)
+        ck_assert_msg(isnan(expected[i]) ? isnan(at(tensor, i)) : at(tensor, i) == expected[i],
+                      "[%d] is %g, not %g", i, (double)at(tensor, i), (double)expected[i]);
+}
+
+START_TEST(a_view_is_the_first_elements_of_what_it_is_a_view_of)
+{
+    /* w[h, 0, :] = 10, 11, 0, 0 and 20, 21, 0, 0, heads padded to 5 lanes, shifted by 1. v[c, 0, d] is
+     * w[c, 0, d], whose strides and place it has; of it lane 2 is 0, as w has it. */
+    struct fixture f;
+    struct et_job job;
+    double values[] = {10, 11, 20, 21};
+    make_case(&f, small);
+    give_values(&f.steps[0].data[W], values, 4);
+    pad(&f.c.layout[W], 2, 0, 1);
+    f.c.layout[W].shift = 1;
+    f.c.layout[V] = (struct et_layout){.given = true, .view_of = W + 1};
+    write_job(&f.c, "a", &job);
+    static const float expected[41] = {
+        [0] = NAN,  [1] = 10,   [2] = 11,   [5] = NAN,  [6] = NAN,  [7] = NAN,  [8] = NAN,  [9] = NAN,
+        [10] = NAN, [11] = NAN, [12] = NAN, [13] = NAN, [14] = NAN, [15] = NAN, [16] = NAN, [17] = NAN,
+        [18] = NAN, [19] = NAN, [20] = NAN, [21] = 20,  [22] = 21,  [25] = NAN, [26] = NAN, [27] = NAN,
+        [28] = NAN, [29] = NAN, [30] = NAN, [31] = NAN, [32] = NAN, [33] = NAN, [34] = NAN, [35] = NAN,
+        [36] = NAN, [37] = NAN, [38] = NAN, [39] = NAN, [40] = NAN};
+    const struct et_tensor *w = tensor_of(&job, W), *v = tensor_of(&job, V);
+    expect_buffer(w, expected, 41);
+    ck_assert_ptr_eq(v->data, w->data);
+    ck_assert_uint_eq(v->bytes, w->bytes);
+    ck_assert_int_eq(v->offset, 1);
+    ck_assert_mem_eq(v->stride, ((const int64_t[]){20, 5, 1}), 3 * sizeof(int64_t));
+    ck_assert_int_eq(v->shares, W + 1);
+    ck_assert_float_eq(element(v, 1, 0, 1), 21);
+
+    /* Its own elements are what the digest has of it: w as it is, then v as if it lay alone. */
+    char digest[33];
+    double same[] = {10, 11, 0, 20, 21, 0};
+    make_case(&f, small);
+    give_values(&f.steps[0].data[W], values, 4);
+    give_values(&f.steps[0].data[V], same, 6);
+    digest_of(&f.c, ET_FILL_NORMAL, digest);
+    ck_assert_str_eq(digest, job.steps[0].digest);
+    et_job_free(&job);
+}
+END_TEST
+
+START_TEST(what_a_view_covers_is_data_and_what_is_zero_for_it_is_zero)
+{
+    /* Of v [3, 2, 4] all rows are data but those of position 2, which is capacity. w [2, 4, 4] is a view of
+     * v's buffer the other way round: v, smaller, of w. Row 1 of head 0 of w is poison for w and v[0, 1, :].
+     */
+    struct et_gqa_av params = {
+        .q_heads = 3, .kv_heads = 2, .head_dim = 4, .query_length = 1, .context = 2, .capacity = 3};
+    struct fixture f;
+    struct et_job job;
+    make_case(&f, params);
+    f.c.layout[V] = (struct et_layout){.given = true, .view_of = W + 1};
+    give_constant(&f.steps[0].data[W], 7);
+    write_job(&f.c, "a", &job);
+    const float n = NAN;
+    const float expected[] = {
+        7, 7, 0, 0, 7, 7, 7, 7, n, n, n, n, n, n, n, n,  /* v[0, 0:2, :], then rows of w */
+        7, 7, 0, 0, 7, 7, 7, 7, n, n, n, n, n, n, n, n,  /* v[1, 0:2, :] */
+        7, 7, 0, 0, n, n, n, n, n, n, n, n, n, n, n, n}; /* beyond v's context */
+    expect_buffer(tensor_of(&job, W), expected, 48);
+    et_job_free(&job);
+
+    /* A list for w has a value for those as well: 2 + 4 of each of the first two heads, 2 of the third. */
+    double values[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14};
+    give_values(&f.steps[0].data[W], values, 14);
+    write_job(&f.c, "a", &job);
+    ck_assert_float_eq(element(tensor_of(&job, V), 0, 1, 3), 6);
+    ck_assert_float_eq(element(tensor_of(&job, V), 1, 0, 0), 7);
+    ck_assert_float_eq(element(tensor_of(&job, W), 2, 0, 1), 14);
+    et_job_free(&job);
+}
+END_TEST
+
+static void share_buffer(struct fixture *f)
+{
+    f->c.layout[W].given = f->c.layout[V].given = true;
+    f->c.layout[W].buffer = f->c.layout[V].buffer = "cache";
+}
+
+START_TEST(inputs_of_one_buffer_lie_one_behind_the_other_each_as_it_is_laid_out)
+{
+    /* w: 32 elements; v: shifted by 1, rows of 3 padded by 1 before: 1 + 2 * 4, from 32 on. */
+    struct fixture f;
+    struct et_job job;
+    make_case(&f, small);
+    double values[] = {1, 2, 3, 4, 5, 6};
+    give_constant(&f.steps[0].data[W], 9);
+    give_values(&f.steps[0].data[V], values, 6);
+    pad(&f.c.layout[V], 2, 1, 0);
+    f.c.layout[V].shift = 1;
+    share_buffer(&f);
+    write_job(&f.c, "a", &job);
+    const float n = NAN;
+    const float expected[] = {9, 9, 0, 0, n, n, n, n, n, n, n, n, n, n, n, n, 9, 9, 0, 0, n,
+                              n, n, n, n, n, n, n, n, n, n, n, n, n, 1, 2, 3, n, 4, 5, 6};
+    const struct et_tensor *w = tensor_of(&job, W), *v = tensor_of(&job, V);
+    expect_buffer(w, expected, 41);
+    ck_assert_ptr_eq(v->data, w->data);
+    ck_assert_uint_eq(v->bytes, w->bytes);
+    ck_assert_int_eq(w->shares, 0);
+    ck_assert_int_eq(v->shares, W + 1);
+    ck_assert_int_eq(v->offset, 34);
+    et_job_free(&job);
+}
+END_TEST
+
+START_TEST(the_digest_does_not_depend_on_who_shares_a_buffer)
+{
+    struct fixture f;
+    char plain[33], other[33];
+    make_case(&f, usual);
+    digest_of(&f.c, ET_FILL_NORMAL, plain);
+    f.c.layout[V] = (struct et_layout){.given = true, .buffer = "alone"};
+    digest_of(&f.c, ET_FILL_NORMAL, other);
+    ck_assert_str_eq(plain, other);
+    share_buffer(&f);
+    digest_of(&f.c, ET_FILL_NORMAL, other);
+    ck_assert_str_eq(plain, other);
+    pad(&f.c.layout[W], 0, 1, 2);
+    f.c.layout[V].shift = 5;
+    f.c.poison = ET_POISON_LARGE;
+    digest_of(&f.c, ET_FILL_NORMAL, other);
+    ck_assert_str_eq(plain, other);
+}
+END_TEST
+
+/* Views come before what they are a view of, in a buffer that another begins. */
+START_TEST(a_view_of_an_input_in_a_buffer_lies_in_it_too)
+{
+    const struct et_gdn_postconv params = {2, 1, 3, 5, 4, 1e-6, 1};
+    enum { CONV, A, B, A_LOG, DT_BIAS };
+    struct fixture f = {.c = {.op = et_operator_named("gdn_postconv"), .file = "case.json", .step_count = 1}};
+    struct et_job job, read;
+    struct et_error error = {.text = ""};
+    f.c.steps = f.steps;
+    memcpy(f.steps[0].params, &params, sizeof params);
+    f.c.layout[CONV].buffer = f.c.layout[B].buffer = "qkvb";
+    f.c.layout[A].view_of = B + 1;
+    f.c.layout[A_LOG].view_of = DT_BIAS + 1;
+    write_job(&f.c, "a", &job);
+    ck_assert_msg(et_job_read("a", &read, &error) == ET_OK, "%s", error.text);
+    for (int i = 0; i < 2; i++) {
+        const struct et_tensor *tensor = i ? read.steps[0].problem.tensor : job.steps[0].problem.tensor;
+        /* conv is [2, 2 * 5 + 3 * 4], a and b [2, 3], A_log and dt_bias [3] */
+        static const int shares[] = {0, CONV + 1, CONV + 1, DT_BIAS + 1, 0};
+        static const int64_t offset[] = {0, 44, 44, 0, 0};
+        for (int t = 0; t <= DT_BIAS; t++) {
+            ck_assert_int_eq(tensor[t].shares, shares[t]);
+            ck_assert_int_eq(tensor[t].offset, offset[t]);
+            ck_assert_ptr_eq(tensor[t].data, tensor[shares[t] ? shares[t] - 1 : t].data);
+            ck_assert_ptr_nonnull(tensor[t].data);
+        }
+        ck_assert_uint_eq(tensor[A].bytes, (44 + 6) * 4);
+    }
+    et_job_free(&read);
+    et_job_free(&job);
+}
+END_TEST
+
+START_TEST(a_buffer_that_is_empty_or_has_an_empty_tensor_reads_back)
+{
+    struct et_gqa_av params = small;
+    struct fixture f;
+    struct et_job job;
+    struct et_error error = {.text = ""};
+    params.context = 0; /* w is [2, 4, 0] */
+    for (params.capacity = 0; params.capacity < 2; params.capacity++) {
+        make_case(&f, params);
+        share_buffer(&f);
+        write_job(&f.c, "a", &job);
+        et_job_free(&job);
+        ck_assert_msg(et_job_read("a", &job, &error) == ET_OK, "%s", error.text);
+        ck_assert_uint_eq(tensor_of(&job, W)->bytes, params.capacity ? 12 : 0);
+        ck_assert_uint_eq(tensor_of(&job, V)->bytes, params.capacity ? 12 : 0);
+        et_job_free(&job);
+    }
+}
+END_TEST
+
+START_TEST(the_steps_of_a_view_have_each_its_own)
+{
+    struct fixture f;
+    struct et_job job;
+    make_case(&f, small);
+    f.c.layout[V] = (struct et_layout){.given = true, .view_of = W + 1};
+    f.c.step_count = 2;
+    f.steps[1] = f.steps[0];
+    give_constant(&f.steps[0].data[W], 1);
+    give_constant(&f.steps[1].data[W], 2);
+    write_job(&f.c, "a", &job);
+    ck_assert_float_eq(element(&job.steps[0].problem.tensor[V], 1, 0, 1), 1);
+    ck_assert_float_eq(element(&job.steps[1].problem.tensor[V], 1, 0, 1), 2);
+    et_job_free(&job);
+}
+END_TEST
+
+START_TEST(a_view_that_is_larger_is_refused)
+{
+    struct fixture f;
+    struct et_job job;
+    struct et_error error = {.text = ""};
+    make_case(&f, usual); /* w is [4, 4, 8], v [8, 2, 5] */
+    f.c.layout[V] = (struct et_layout){.given = true, .view_of = W + 1};
+    ck_assert_int_eq(et_job_write(&f.c, NULL, ET_FILL_NORMAL, NULL, 1, NULL, "a", &job, &error), ET_REFUSED);
+    ck_assert_str_eq(error.text, "v is a view of w, and its capacity is 8, above q_heads = 4");
+}
+END_TEST
+
+START_TEST(a_description_says_whose_buffer_it_is)
+{
+    struct fixture f;
+    struct et_job job;
+    char found[2000];
+    make_case(&f, small);
+    share_buffer(&f);
+    write_job(&f.c, "a", &job);
+    et_job_free(&job);
+    read_text("a/job.json", found, sizeof found);
+    ck_assert(strstr(found,
+                     "\"w\": {\"role\": \"input\", \"dtype\": \"f32\", \"size\": [2, 4, 4], \"stride\": "
+                     "[16, 4, 1], \"offset\": 0, \"elements\": 38},\n"));
+    ck_assert(strstr(found,
+                     "\"v\": {\"role\": \"input\", \"dtype\": \"f32\", \"size\": [2, 1, 3], \"stride\": "
+                     "[3, 3, 1], \"offset\": 32, \"elements\": 38, \"buffer\": \"w\"},\n"));
+}
+END_TEST
+
+/* Damages to a description with that line. */
+static const struct {
+    const char *from, *to, *sentence;
+} shared_damages[] = {
+    {"\"buffer\": \"w\"", "\"buffer\": 1", "buffer is 1, not a string"},
+    {"\"buffer\": \"w\"", "\"buffer\": \"v\"", "v cannot lie in a buffer of v"},
+    {"\"buffer\": \"w\"", "\"buffer\": \"k\"", "v cannot lie in a buffer of k"},
+    {"\"buffer\": \"w\"", "\"buffer\": \"out\"", "v cannot lie in a buffer of out"},
+    {"\"elements\": 38}", "\"elements\": 38, \"buffer\": \"v\"}", "w cannot lie in a buffer of v"},
+    {"\"elements\": 6}", "\"elements\": 6, \"buffer\": \"w\"}", "out cannot lie in a buffer of w"},
+    {"\"elements\": 38, \"buffer\"", "\"elements\": 39, \"buffer\"",
+     "the buffer of w is not 39 elements of f32"},
+    {"\"dtype\": \"f32\", \"size\": [2, 1, 3]", "\"dtype\": \"f16\", \"size\": [2, 1, 3]",
+     "the buffer of w is not 38 elements of f16"},
+    {", \"buffer\": \"w\"", "", "has no tensor v"},
+};
+
+START_TEST(a_malformed_description_of_a_shared_buffer_is_one_sentence)
+{
+    struct fixture f;
+    struct et_job job;
+    char text[2000], damaged[2400];
+    struct et_error error = {.text = ""};
+    make_case(&f, small);
+    share_buffer(&f);
+    write_job(&f.c, "a", &job);
+    et_job_free(&job);
+    read_text("a/job.json", text, sizeof text);
+    const char *found = strstr(text, shared_damages[_i].from);
+    ck_assert_ptr_nonnull(found);
+    snprintf(damaged, sizeof damaged, "%.*s%s%s", (int)(found - text), text, shared_damages[_i].to,
+             found + strlen(shared_damages[_i].from));
+    replace_text("a/job.json", damaged);
+    ck_assert_int_eq(et_job_read("a", &job, &error), ET_INVALID);
+    ck_assert_msg(strstr(error.text, shared_damages[_i].sentence), "%s", error.text);
+}
+END_TEST
+
+START_TEST(a_job_that_is_parted_has_each_input_by_its_name_and_the_same_digest)
+{
+    struct fixture f;
+    struct et_job job, read;
+    struct et_error error = {.text = ""};
+    char digest[33];
+    make_case(&f, small);
+    pad(&f.c.layout[W], 2, 3, 1);
+    f.c.layout[V] = (struct et_layout){.given = true, .view_of = W + 1};
+    write_job(&f.c, "a", &job);
+    memcpy(digest, job.steps[0].digest, sizeof digest);
+    ck_assert_msg(et_job_part(&job, NULL, &error) == ET_OK, "%s", error.text);
+    ck_assert_str_eq(digest, job.steps[0].digest);
+    ck_assert_msg(et_job_read("a", &read, &error) == ET_OK, "%s", error.text);
+    const struct et_tensor *w = tensor_of(&read, W), *v = tensor_of(&read, V);
+    ck_assert_ptr_ne(v->data, w->data);
+    ck_assert_uint_eq(w->bytes, 32 * sizeof(float));
+    ck_assert_uint_eq(v->bytes, 6 * sizeof(float));
+    ck_assert_int_eq(v->shares, 0);
+    const void *data[] = {w->data, v->data, NULL};
+    ck_assert_int_eq(et_digest(&read.steps[0].problem, ET_INPUT, data, NULL, digest, &error), ET_OK);
+    ck_assert_str_eq(digest, job.steps[0].digest);
+    ck_assert_ptr_ne(tensor_of(&job, V)->data, tensor_of(&job, W)->data);
+    et_job_free(&read);
+    et_job_free(&job);
+}
+END_TEST
+
 Suite *et_suite(void)
 {
     Suite *suite = suite_create("job");
@@ -943,6 +1255,18 @@ Suite *et_suite(void)
     tcase_add_test(tests, outputs_come_back_as_whole_buffers);
     tcase_add_test(tests, outputs_that_are_not_the_jobs_are_refused);
     tcase_add_test(tests, a_folder_is_removed_with_what_is_in_it);
+    tcase_add_test(tests, a_view_is_the_first_elements_of_what_it_is_a_view_of);
+    tcase_add_test(tests, what_a_view_covers_is_data_and_what_is_zero_for_it_is_zero);
+    tcase_add_test(tests, inputs_of_one_buffer_lie_one_behind_the_other_each_as_it_is_laid_out);
+    tcase_add_test(tests, the_digest_does_not_depend_on_who_shares_a_buffer);
+    tcase_add_test(tests, a_view_of_an_input_in_a_buffer_lies_in_it_too);
+    tcase_add_test(tests, a_buffer_that_is_empty_or_has_an_empty_tensor_reads_back);
+    tcase_add_test(tests, the_steps_of_a_view_have_each_its_own);
+    tcase_add_test(tests, a_view_that_is_larger_is_refused);
+    tcase_add_test(tests, a_description_says_whose_buffer_it_is);
+    tcase_add_loop_test(tests, a_malformed_description_of_a_shared_buffer_is_one_sentence, 0,
+                        sizeof shared_damages / sizeof *shared_damages);
+    tcase_add_test(tests, a_job_that_is_parted_has_each_input_by_its_name_and_the_same_digest);
     suite_add_tcase(suite, tests);
     return suite;
 }

@@ -361,7 +361,7 @@ class Refused(Plugin):
 
     def test_of_another_abi_by_number(self):
         self.edited('abi', ('.abi = ET_ABI', '.abi = 99'))
-        self.assertEqual('the plugin was built for ABI 99 of etalon_port.h, this etalon has 2', self.refused('abi.so'))
+        self.assertEqual('the plugin was built for ABI 99 of etalon_port.h, this etalon has 3', self.refused('abi.so'))
 
     def test_with_a_hole_in_its_table(self):
         self.edited('hole', (', .close = close_cpu', ''),

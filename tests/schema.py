@@ -26,7 +26,7 @@ SCHEMA = ROOT / 'cases/case.schema.json'
 
 # How the reader says that a key is none of those that may stand there.
 UNKNOWN = re.compile(r' has no (?:param |tensor |dimension |knob )?"|cannot be swept|for cases, not for defaults|'
-                     r'there is no tier|may share memory|, and .* is not one|so it has no limit')
+                     r'there is no tier|only inputs share memory|, and .* is not one|so it has no limit')
 
 
 def read(path):
@@ -133,7 +133,7 @@ class TheSchema(Case):
             self.assertEqual('', self.reader(document))
             self.assertTrue(self.schema.is_valid(document))
             words = {key for _, value in objects(self.schema.schema) for key in value.get('properties', ())}
-            words |= {'view_of', 'buffer', 'values', 'fill', 'nothing'}
+            words |= {'values', 'fill', 'nothing'}
             names = {tensor['name'] for tensor in about['tensors']}
             numbers = {param['name'] for param in about['params'] if param['type'] in ('int', 'real')}
             places, asked = set(), 0
@@ -219,6 +219,12 @@ def damages(about, document):
     yield 'a negative pad', inside('layout', tensor['name'], 'pad', inner, new=[-1, 0])
     yield 'an order that is short', inside('layout', tensor['name'], 'order', new=tensor['dims'][1:])
     yield 'an order with a dimension twice', inside('layout', tensor['name'], 'order', new=[inner] * (len(tensor['dims']) + 1))
+    yield 'a view of an output', inside('layout', new={source: {'view_of': output}})
+    yield 'a view of itself', inside('layout', new={source: {'view_of': source}})
+    yield 'an output that is a view', inside('layout', new={output: {'view_of': source}})
+    yield 'a view that is shifted', inside('layout', new={source: {'view_of': tensor['name'], 'shift': 1}})
+    yield 'a buffer of an output', inside('layout', new={output: {'buffer': 'cache'}})
+    yield 'a buffer without a name', inside('layout', new={source: {'buffer': 1}})
     yield 'a shift backwards', inside('layout', tensor['name'], 'shift', new=-1)
     yield 'an empty list of fills', inside('fills', new=[])
     yield 'a fill that there is not', inside('fills', new=['gaussian'])
@@ -338,7 +344,8 @@ class ThePage(Case):
             self.assertEqual([key], list(example))
             if key in layout:
                 example = {'layout': {'v': example}}
-            needed = {'layer': {'model': 'tiny'}, 'tp': {'model': 'tiny'}, 'limit': {'tier': 'smoke'}}
+            needed = {'layer': {'model': 'tiny'}, 'tp': {'model': 'tiny'}, 'limit': {'tier': 'smoke'},
+                      'view_of': {'params': {'kv_heads': 4, 'head_dim': 4}}}
             example |= needed.get(key, {})
             self.accepted(self.case(**example))
 

@@ -91,7 +91,10 @@ static void numbers(const cJSON *list, int64_t dst[3])
 static struct tensor tensor_of(const struct file *f, const cJSON *step, const char *name)
 {
     const cJSON *layout = cJSON_GetObjectItem(cJSON_GetObjectItem(step, "tensors"), name);
-    const cJSON *at = cJSON_GetObjectItem(cJSON_GetObjectItem(f->json, name), "data_offsets");
+    /* One that shares a buffer says whose it is, and is filed there. */
+    const char *shared = cJSON_GetStringValue(cJSON_GetObjectItem(layout, "buffer"));
+    const cJSON *at =
+        cJSON_GetObjectItem(cJSON_GetObjectItem(f->json, shared ? shared : name), "data_offsets");
     const char *dtype = cJSON_GetStringValue(cJSON_GetObjectItem(layout, "dtype"));
     struct tensor t = {.offset = number(layout, "offset")};
     need(at && dtype && et_dtype_named(dtype, &t.dtype), name);

@@ -95,7 +95,9 @@ def buffers(path, mode):
 
 def tensors(step, path, mode, role):
     files = buffers(path, mode)
-    return {name: Tensor(files[name], layout) for name, layout in step['tensors'].items() if layout['role'] == role}
+    # A tensor that shares a buffer says whose it is, and is filed there.
+    return {name: Tensor(files[layout.get('buffer', name)], layout)
+            for name, layout in step['tensors'].items() if layout['role'] == role}
 
 
 def run(request, variants):
