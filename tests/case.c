@@ -49,7 +49,11 @@ static const char model_text[] =
     " 'two':  "
     "{'q_heads':6,'kv_heads':2,'layers':{'local':{'head_dim':32},'global':{'head_dim':64,'kv_heads':1},"
     "'cut':{'head_dim':20,'split':'head_dim'}},'source':'b'},\n"
-    " 'odd':  {'q_heads':12,'kv_heads':3,'head_dim':0.5,'source':'c'}}";
+    " 'odd':  {'q_heads':12,'kv_heads':3,'head_dim':0.5,'source':'c'},\n"
+    " 'all':  {'q_heads':64,'kv_heads':8,'head_dim':192,'v_head_dim':128,'causal':'top_left','window':4096,"
+    "'sinks':true,'scale':0.125,'softcap':50,'max_bias':8,'source':'d',\n"
+    "          'layers':{'global':{'window':0,'sinks':false,'causal':'bottom_right'},\n"
+    "                    'left':{'causal':'top_lft'},'half':{'sinks':0.5},'low':{'softcap':-1}}}}";
 
 static void path_of(const char *name, char *path, size_t bytes)
 {
@@ -407,6 +411,64 @@ START_TEST(a_failed_file_leaves_the_cases_read_before)
     read_ok(FILE_OF("{'name':'c'," PARAMS "}"));
     static const char *const more[] = {"gqa_av/t/a", "gqa_av/t/c"};
     assert_ids(more, 2);
+}
+END_TEST
+
+/* Numbers, reals, names and truths; window_right, mask and lengths are no model's. */
+START_TEST(a_model_gives_flash_attn_params_of_every_kind)
+{
+    read_ok(
+        "{'format':1,'operator':'flash_attn','defaults':{'model':'all','params':{'kv_length':9,'mask':'data'}"
+        "},"
+        "'cases':[{'name':'a'},{'name':'b','layer':'global','tp':16},{'name':'c','params':{'causal':'none',"
+        "'sinks':false,'softcap':0}}]}");
+    ck_assert_int_eq(cases.count, 3);
+    static const struct et_flash_attn expected[] = {
+        {.q_heads = 64,
+         .kv_heads = 8,
+         .causal = ET_CAUSAL_TOP_LEFT,
+         .window = 4096,
+         .sinks = 1,
+         .softcap = 50},
+        {.q_heads = 4,
+         .kv_heads = 1,
+         .causal = ET_CAUSAL_BOTTOM_RIGHT,
+         .window = 0,
+         .sinks = 0,
+         .softcap = 50},
+        {.q_heads = 64, .kv_heads = 8, .causal = ET_CAUSAL_NONE, .window = 4096, .sinks = 0, .softcap = 0},
+    };
+    for (int i = 0; i < 3; i++) {
+        struct et_flash_attn found;
+        memcpy(&found, cases.at[i].steps[0].params, sizeof found);
+        ck_assert_int_eq(found.q_heads, expected[i].q_heads);
+        ck_assert_int_eq(found.kv_heads, expected[i].kv_heads);
+        ck_assert_int_eq(found.causal, expected[i].causal);
+        ck_assert_int_eq(found.window, expected[i].window);
+        ck_assert_int_eq(found.sinks, expected[i].sinks);
+        ck_assert_double_eq(found.softcap, expected[i].softcap);
+        ck_assert_int_eq(found.head_dim, 192);
+        ck_assert_int_eq(found.v_head_dim, 128);
+        ck_assert_double_eq(found.scale, 0.125);
+        ck_assert_double_eq(found.max_bias, 8);
+        ck_assert_int_eq(found.window_right, -1);
+        ck_assert_int_eq(found.kv_length, 9);
+    }
+    static const char *const wrong[][2] = {
+        {"left", "models.json:6:38: causal cannot be \"top_lft\"; the nearest is \"top_left\""},
+        {"half", "models.json:6:65: sinks is 0.5, not true or false"},
+        {"low", "models.json:6:87: softcap is -1, must be at least 0"},
+    };
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        char text[200];
+        snprintf(
+            text, sizeof text,
+            "{'format':1,'operator':'flash_attn','cases':[{'name':'a','model':'all','layer':'%s','params':{"
+            "'kv_length':9}}]}",
+            wrong[i][0]);
+        ck_assert_int_eq(read_text(text), ET_INVALID);
+        ck_assert_str_eq(sentence(), wrong[i][1]);
+    }
 }
 END_TEST
 
@@ -999,7 +1061,9 @@ START_TEST(models_are_listed_in_order)
     ck_assert(et_models_entry(models, 1, &name, &source));
     ck_assert_str_eq(name, "two");
     ck_assert_str_eq(source, "b");
-    ck_assert(!et_models_entry(models, 3, &name, &source));
+    ck_assert(et_models_entry(models, 3, &name, &source));
+    ck_assert_str_eq(name, "all");
+    ck_assert(!et_models_entry(models, 4, &name, &source));
     ck_assert(!et_models_entry(models, -1, &name, &source));
 }
 END_TEST
@@ -1132,6 +1196,7 @@ Suite *et_suite(void)
     tcase_add_loop_test(all, a_bad_model_file_is_refused_at_its_place, 0,
                         (int)(sizeof bad_models / sizeof bad_models[0]));
     tcase_add_test(all, a_failed_file_leaves_the_cases_read_before);
+    tcase_add_test(all, a_model_gives_flash_attn_params_of_every_kind);
     tcase_add_test(all, a_case_needs_no_models_until_it_names_one);
     tcase_add_test(all, shapes_come_before_sweeps_and_the_first_key_is_outermost);
     tcase_add_test(all, objects_lists_and_numbers_are_short_in_ids);
