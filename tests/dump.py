@@ -130,6 +130,31 @@ class AFolder(Dump):
         # tiled: a chain of 70 sums; a product is rounded with each
         self.assertEqual(140, manifest['runs'][PLAIN]['steps'][0]['claim']['arith']['depth_sum'])
 
+    def test_has_inputs_that_share_memory_by_their_names(self):
+        """w is [8, 4, 8], v [8, 2, 4]; of a view the first elements of each row."""
+        shape = {'q_heads': 8, 'kv_heads': 2, 'head_dim': 4, 'context': 8}
+        joined = {'w': {'buffer': 'b', 'shift': 1}, 'v': {'buffer': 'b', 'pad': {'head_dim': [1, 2]}}}
+        (self.folder / 'c.json').write_text(json.dumps({'format': 1, 'operator': 'gqa_av', 'cases': [
+            {'name': 'apart', 'params': shape}, {'name': 'joined', 'params': shape, 'layout': joined},
+            {'name': 'view', 'params': shape, 'layout': {'v': {'view_of': 'w'}}, 'steps': [{}, {'params': {'context': 3}}]}]}))
+        manifest = self.dumped()
+        files = [(self.dump / str(i) / '0.safetensors').read_bytes() for i in range(3)]
+        # Rows 1 to 3 of a head of w are poison, which follows the place in the buffer that it was made in.
+        values = [struct.unpack_from('<320f', file, len(file) - 320 * 4) for file in files]
+        for head in range(8):
+            self.assertEqual(values[0][head * 32:head * 32 + 8], values[1][head * 32:head * 32 + 8])
+        self.assertEqual(values[0][256:], values[1][256:])
+        w, v = values[2][:256], values[2][256:]
+        self.assertEqual([w[c * 32 + h * 8 + d] for c in range(8) for h in range(2) for d in range(4)], list(v))
+        for i in range(3):
+            job = json.loads((self.dump / str(i) / 'job.json').read_text())
+            self.assertEqual({'w': [32, 8, 1], 'v': [8, 4, 1], 'out': [32, 4, 1]},
+                             {name: tensor['stride'] for name, tensor in job['steps'][0]['tensors'].items()})
+            self.assertNotIn('"buffer"', json.dumps(job))
+        self.assertEqual(manifest['runs'][0]['steps'], manifest['runs'][1]['steps'])
+        self.fill()
+        self.assertEqual({'PASS'}, {line['verdict'] for line in self.check().values()})
+
     def test_has_oracle_values_and_tolerances_of_every_element(self):
         self.dumped()
         job = json.loads((self.dump / str(PLAIN) / 'job.json').read_text())

@@ -161,6 +161,23 @@ START_TEST(what_a_device_lacks_is_said_with_both_numbers)
 }
 END_TEST
 
+START_TEST(a_buffer_that_inputs_share_counts_once)
+{
+    /* w as the first 2048 bytes of v: 8192 of both, and 8192 of out. */
+    struct et_problem problem = shaped(&small);
+    problem.tensor[0].shares = 2;
+    problem.tensor[0].bytes = problem.tensor[1].bytes;
+    struct et_device device = {.global_memory = 16384};
+    struct et_claim claim;
+    struct et_error why = {""};
+    const struct et_variant *gqa = &variant_named("gqa")->variant;
+    ck_assert_int_eq(gqa->resolve(&problem, &device, NULL, &claim, &why), ET_OK);
+    device.global_memory = 16383;
+    ck_assert_int_eq(gqa->resolve(&problem, &device, NULL, &claim, &why), ET_LACKING);
+    ck_assert_str_eq(why.text, "buffers up to out are 16384 bytes, the device has 16383");
+}
+END_TEST
+
 START_TEST(an_innermost_stride_other_than_1_is_refused_by_tensor)
 {
     static const char *const says[] = {
@@ -451,6 +468,7 @@ Suite *et_suite(void)
     tcase_add_test(resolve, splits_must_divide_64);
     tcase_add_test(resolve, no_variant_takes_more_than_16_KiB_of_local_memory);
     tcase_add_test(resolve, tiled_is_left_out_of_decode_and_auto_of_everything);
+    tcase_add_test(resolve, a_buffer_that_inputs_share_counts_once);
     tcase_add_test(resolve, resolving_maps_no_OpenCL);
     tcase_add_test(resolve, an_unknown_variant_has_no_row);
     suite_add_tcase(suite, resolve);

@@ -90,6 +90,27 @@ class TheExample(Plugin):
         types = {dtype for line in lines for dtype in line['dtypes'].values()}
         self.assertLessEqual({'f32', 'f16', 'bf16', 'f8e4m3fn', 'f8e4m3fnuz', 'i8', 'i4', 'u8'}, types)
 
+    def test_finds_inputs_that_share_memory(self):
+        """The same pointer and bytes; and what it computes are the bytes of inputs that lie apart."""
+        shares = self.edited('shares', (COMPUTE, '''\
+    FILE *told = fopen("told", "a");
+    fprintf(told, "%d %d %d\\n", problem->tensor[0].shares, problem->tensor[1].shares,
+            problem->tensor[0].data == problem->tensor[1].data && problem->tensor[0].bytes == problem->tensor[1].bytes);
+    fclose(told);
+''' + COMPUTE))
+        cases = self.folder / 'shared.json'
+        cases.write_text(json.dumps({'format': 1, 'operator': 'gqa_av', 'cases': [
+            {'name': name, 'params': {'q_heads': 8, 'kv_heads': 2, 'head_dim': 4, 'context': 8}, 'layout': layout,
+             'checks': {'repeat': False}} for name, layout in (
+                 ('apart', {}), ('joined', {'w': {'buffer': 'b', 'shift': 1}, 'v': {'buffer': 'b', 'pad': {'head_dim': [1, 2]}}}),
+                 ('view', {'v': {'view_of': 'w'}}))]}))
+        status, lines, done = self.judged(shares, cases)
+        self.assertEqual((0, ''), (status, done.stderr), done.stdout)
+        self.held(lines)
+        apart, joined, _ = lines
+        self.assertEqual((apart['inputs'], apart['outputs']), (joined['inputs'], joined['outputs']))
+        self.assertEqual(['0 0 0', '0 1 1', '0 1 1'], (self.folder / 'told').read_text().splitlines())
+
     def test_called_as_a_variant_of_etalons_own_need_not_refuse_as_that_does(self):
         gqa = self.edited('gqa', ('.name = "serial",\n                                                .summary = "one chain over the context"',
                                   '.name = "gqa",\n                                                .summary = "one chain over the context"'))
