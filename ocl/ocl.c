@@ -21,6 +21,7 @@ static const struct et_variant *const variants[] = {
     &et_ocl_skinny_gemm_big.variant,
     &et_ocl_skinny_gemm_split_k.variant,
     &et_ocl_skinny_gemm_auto.variant,
+    &et_ocl_flash_attn_tile_f32.variant,
     NULL,
 };
 

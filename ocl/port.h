@@ -74,6 +74,8 @@ extern const struct et_ocl_variant et_ocl_gdn_postconv_per_token_head, et_ocl_gd
 extern const struct et_ocl_variant et_ocl_skinny_gemm_naive, et_ocl_skinny_gemm_sml, et_ocl_skinny_gemm_mid,
     et_ocl_skinny_gemm_big, et_ocl_skinny_gemm_split_k, et_ocl_skinny_gemm_auto;
 
+extern const struct et_ocl_variant et_ocl_flash_attn_tile_f32;
+
 /* What skinny_gemm's `auto` runs; of naive there is the variant only. */
 struct et_skinny_gemm_choice {
     const struct et_ocl_variant *variant;
