@@ -6,10 +6,12 @@
  */
 #include <etalon/etalon_port.h>
 #include <etalon/fmath.h>
+#include <etalon/softmax.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-/* Where an element lies. Tensors of a lower rank are asked for 0 in the dimensions that they lack. */
+/* Where an element lies, of three dimensions: what has fewer is asked for 0, and of four see inner. */
 static int64_t place(const struct et_tensor *t, int64_t i, int64_t j, int64_t k)
 {
     const int64_t index[] = {i, j, k};
@@ -139,32 +141,163 @@ static void skinny_gemm(const struct et_problem *problem, void *const *out)
         }
 }
 
+/* ---- flash_attn: softmax as keys come, in steps of so many (softmax.h) ---- */
+
+enum { STEP = 32, WIDEST = 1024 };
+
+/* What is behind index i of the outermost dimension. */
+static struct et_tensor inner(const struct et_tensor *t, int64_t i)
+{
+    struct et_tensor part = *t;
+    part.rank--;
+    part.offset += i * t->stride[0];
+    memmove(part.size, t->size + 1, (size_t)part.rank * sizeof *t->size);
+    memmove(part.stride, t->stride + 1, (size_t)part.rank * sizeof *t->stride);
+    return part;
+}
+
+/* A sequence, [rows, heads, channels] each, and its mask, [heads, rows, keys]. */
+struct sequence {
+    const struct et_flash_attn *params;
+    struct et_tensor q, k, v, mask, out;
+};
+
+static bool shown(const struct et_flash_attn *p, int64_t i, int64_t j)
+{
+    const int64_t position = p->causal == ET_CAUSAL_TOP_LEFT ? i : i + p->kv_length - p->query_length;
+    if (p->mask == ET_MASK_MATERIALISED)
+        return true;
+    return (p->causal == ET_CAUSAL_NONE || j <= position) && (p->window == 0 || j > position - p->window) &&
+           (p->window_right < 0 || j <= position + p->window_right);
+}
+
+/* Of row i of head h with key j; -Inf: it does not see that. */
+static float score(const struct sequence *of, int64_t i, int64_t h, int64_t j)
+{
+    const struct et_flash_attn *p = of->params;
+    const int64_t kv = h * p->kv_heads / p->q_heads;
+    const float mask = p->mask == ET_MASK_NONE ? 0 : get(&of->mask, h % p->mask_heads, i, j);
+    if (mask == -INFINITY || !shown(p, i, j))
+        return -INFINITY;
+    float dot = 0;
+    for (int64_t c = 0; c < p->head_dim; c++)
+        dot = fmaf(get(&of->q, i, h, c), get(&of->k, j, kv, c), dot);
+    float s = dot * (float)(p->scale > 0 ? p->scale : 1 / sqrt((double)p->head_dim));
+    if (p->softcap > 0)
+        s = (float)p->softcap * et_tanh(et_div(s, (float)p->softcap));
+    if (p->mask == ET_MASK_NONE)
+        return s;
+    return fmaf(et_alibi_slope((float)p->max_bias, (et_u32)h, (et_u32)p->q_heads), mask, s);
+}
+
+/* The largest score so far, and sums relative to it. */
+struct state {
+    float m, l, acc[WIDEST];
+};
+
+static void rescale(struct state *state, int64_t width, float factor)
+{
+    for (int64_t d = 0; d < width; d++)
+        state->acc[d] = et_rescaled(state->acc[d], factor);
+}
+
+static void add_keys(struct state *state, const struct sequence *of, int64_t i, int64_t h, int64_t from,
+                     int64_t n)
+{
+    const struct et_flash_attn *p = of->params;
+    const int64_t kv = h * p->kv_heads / p->q_heads;
+    float s[STEP], to = state->m;
+    for (int64_t j = 0; j < n; j++) {
+        s[j] = score(of, i, h, from + j);
+        to = et_larger(to, s[j]);
+    }
+    if (to == -INFINITY)
+        return;
+    const float factor = et_rescale(state->m, to);
+    state->m = to;
+    state->l = et_rescaled(state->l, factor);
+    rescale(state, p->v_head_dim, factor);
+    for (int64_t j = 0; j < n; j++) {
+        const float weight = et_exp(s[j] - to);
+        state->l += weight;
+        for (int64_t d = 0; d < p->v_head_dim && weight > 0; d++)
+            state->acc[d] = fmaf(weight, get(&of->v, from + j, kv, d), state->acc[d]);
+    }
+}
+
+static void attend(const struct sequence *of, int64_t i, int64_t h, const struct et_tensor *sinks, void *out)
+{
+    const struct et_flash_attn *p = of->params;
+    struct state state = {.m = -INFINITY};
+    for (int64_t from = 0; from < p->kv_length; from += STEP)
+        add_keys(&state, of, i, h, from, p->kv_length - from < STEP ? p->kv_length - from : STEP);
+    const bool any = state.m > -INFINITY;
+    if (any && p->sinks)
+        rescale(&state, p->v_head_dim, et_add_sink(get(sinks, h, 0, 0), &state.m, &state.l));
+    for (int64_t d = 0; d < p->v_head_dim; d++)
+        put(&of->out, out, i, h, d, any ? et_div(state.acc[d], state.l) : 0);
+}
+
+static void flash_attn(const struct et_problem *problem, void *const *out)
+{
+    enum { QUERY, KEY, VALUE, MASK, SINKS, OUT };
+    const struct et_flash_attn *p = problem->params;
+    const struct et_tensor *t = problem->tensor;
+    for (int64_t b = 0; b < p->batch; b++) {
+        const int64_t shared = b * p->kv_batch / p->batch;
+        const struct sequence sequence = {.params = p,
+                                          .q = inner(&t[QUERY], b),
+                                          .k = inner(&t[KEY], shared),
+                                          .v = inner(&t[VALUE], shared),
+                                          .mask = inner(&t[MASK], b % p->mask_batches),
+                                          .out = inner(&t[OUT], b)};
+        for (int64_t i = 0; i < p->query_length; i++)
+            for (int64_t h = 0; h < p->q_heads; h++)
+                attend(&sequence, i, h, &t[SINKS], out[OUT]);
+    }
+}
+
 /* ---- The port ---- */
 
-static int64_t depth_gqa_av(const void *params)
+/* Roundings that a term of a sum meets. */
+struct depth {
+    int64_t sum, qk, tiles;
+};
+
+static struct depth depth_gqa_av(const void *params)
 {
-    return ((const struct et_gqa_av *)params)->context;
+    return (struct depth){.sum = ((const struct et_gqa_av *)params)->context};
 }
 
-static int64_t depth_gdn_postconv(const void *params)
+static struct depth depth_gdn_postconv(const void *params)
 {
-    return ((const struct et_gdn_postconv *)params)->k_head_dim;
+    return (struct depth){.sum = ((const struct et_gdn_postconv *)params)->k_head_dim};
 }
 
-static int64_t depth_skinny_gemm(const void *params)
+static struct depth depth_skinny_gemm(const void *params)
 {
     const struct et_skinny_gemm *p = params;
     /* And two scales and a bias. */
-    return (p->group ? p->group + p->in_features / p->group : p->in_features) + 3;
+    return (struct depth){.sum = (p->group ? p->group + p->in_features / p->group : p->in_features) + 3};
 }
 
+static struct depth depth_flash_attn(const void *params)
+{
+    const struct et_flash_attn *p = params;
+    return (struct depth){
+        .sum = p->kv_length, .qk = p->head_dim, .tiles = p->kv_length / STEP + (p->kv_length % STEP > 0)};
+}
+
+/* Each in an order that its operator's page has. */
 static const struct kernel {
     const char *op;
     void (*compute)(const struct et_problem *problem, void *const *out);
-    int64_t (*depth)(const void *params); /* roundings that a term of a sum meets */
-} kernels[] = {{"gqa_av", gqa_av, depth_gqa_av},
-               {"gdn_postconv", gdn_postconv, depth_gdn_postconv},
-               {"skinny_gemm", skinny_gemm, depth_skinny_gemm}};
+    struct depth (*depth)(const void *params);
+    struct et_order order;
+} kernels[] = {{"gqa_av", gqa_av, depth_gqa_av, {"serial", {ET_F32}}},
+               {"gdn_postconv", gdn_postconv, depth_gdn_postconv, {"serial", {ET_F32}}},
+               {"skinny_gemm", skinny_gemm, depth_skinny_gemm, {"serial", {ET_F32}}},
+               {"flash_attn", flash_attn, depth_flash_attn, {"online", {STEP, ET_F32}}}};
 
 /* Each operator of a variant below is there. */
 static const struct kernel *kernel_of(const struct et_problem *problem)
@@ -175,16 +308,27 @@ static const struct kernel *kernel_of(const struct et_problem *problem)
     return kernel;
 }
 
-/* Any shape; sums in f32, in the order that all operators call serial. */
+static int32_t counted(int64_t n)
+{
+    return n < INT32_MAX ? (int32_t)n : INT32_MAX;
+}
+
+/* Any shape; sums in f32. */
 static enum et_status resolve(const struct et_problem *problem, const struct et_device *device,
                               const int64_t *asked, struct et_claim *claim, struct et_error *why)
 {
     (void)device, (void)asked, (void)why;
-    const int64_t depth = kernel_of(problem)->depth(problem->params);
-    *claim = (struct et_claim){
-        .arith = {.query = ET_F32, .product = ET_F32, .sum = ET_F32, .weight = ET_F32, .partial = ET_F32},
-        .order = {.name = "serial", .arg = {ET_F32}}};
-    claim->arith.depth_sum = depth < INT32_MAX ? (int32_t)depth : INT32_MAX;
+    const struct kernel *kernel = kernel_of(problem);
+    const struct depth depth = kernel->depth(problem->params);
+    *claim = (struct et_claim){.arith = {.query = ET_F32,
+                                         .product = ET_F32,
+                                         .sum = ET_F32,
+                                         .weight = ET_F32,
+                                         .partial = ET_F32,
+                                         .depth_qk = counted(depth.qk),
+                                         .depth_sum = counted(depth.sum),
+                                         .tiles = counted(depth.tiles)},
+                               .order = kernel->order};
     return ET_OK;
 }
 
@@ -241,8 +385,17 @@ static const struct et_variant skinny_gemm_serial = {.op = "skinny_gemm",
                                                      .step = step,
                                                      .finish = finish};
 
+static const struct et_variant flash_attn_serial = {.op = "flash_attn",
+                                                    .name = "serial",
+                                                    .summary = "keys in order, in steps of 32",
+                                                    .knobs = no_knobs,
+                                                    .resolve = resolve,
+                                                    .prepare = prepare,
+                                                    .step = step,
+                                                    .finish = finish};
+
 static const struct et_variant *const variants[] = {&gqa_av_serial, &gdn_postconv_serial, &skinny_gemm_serial,
-                                                    NULL};
+                                                    &flash_attn_serial, NULL};
 
 static enum et_status open_cpu(const struct et_open *options, struct et_session **session,
                                struct et_device *device, struct et_error *error)
