@@ -172,6 +172,19 @@ class Wrong(Plugin):
             'zero': ('p->zero_points ? get', 'p->zero_points ? 0 * get', 'bound', False)},
         'skinny_gemm/types/fp8-scales': {
             'scales': ('sum *= get(&t[ACT_SCALE], 0, 0, 0);', 'sum *= shared(&t[WEIGHT_SCALE], m, 0);', 'bound', False)},
+        'flash_attn/llm/smoke': {
+            'lost': ('? p->kv_length - from : STEP', '? p->kv_length - from - 1 : STEP', 'bound', False),
+            'window': ('j > position - p->window)', 'j >= position - p->window)', 'bound', False),
+            'sink': ('if (any && p->sinks)', 'if (any && !p->sinks)', 'bound', False),
+            'top_left': ('? i : i + p->kv_length - p->query_length', '? i + p->kv_length - p->query_length : i', 'bound', False),
+            'back': ('int64_t j = 0; j < n; j++) {\n        const float', 'int64_t j = n - 1; j >= 0; j--) {\n        const float',
+                     'replay', True),
+            'short': ('d < p->v_head_dim; d++)\n        put(', 'd + 1 < p->v_head_dim; d++)\n        put(', 'written', False)},
+        'flash_attn/edges/smoke': {
+            'late': ('    if (p->softcap > 0)\n', '    if (p->softcap > 0 && p->mask == ET_MASK_NONE)\n', 'bound', False),
+            'slope': ('(et_u32)h, (et_u32)p->q_heads)', '0, (et_u32)p->q_heads)', 'bound', False),
+            'mask': ('h % p->mask_heads, i, j)', '0, i, j)', 'bound', False),
+            'head': ('get(&of->k, j, kv, c)', 'get(&of->k, j, h % p->kv_heads, c)', 'bound', False)},
     }
 
     def test_arithmetic_order_and_elements_left_out_fail_and_a_reproduce_line_prints_the_same(self):

@@ -157,7 +157,7 @@ def added(params, inputs):
 
 
 def operands(params, inputs, kind=torch.float32):
-    """q, k and v with heads before rows, and what is added. A sink is a key of zeros that has it added, its value zeros."""
+    """q, k and v with heads before rows, and what is added. A sink is a key of zeros that has it added, and no value."""
     if params['softcap'] > 0:
         raise Refused('softcap is not 0: PyTorch has none')
     q, k, v = (tensor(inputs, name, kind).transpose(1, 2) for name in 'qkv')
@@ -165,6 +165,8 @@ def operands(params, inputs, kind=torch.float32):
     if params['sinks']:
         k, v = (torch.nn.functional.pad(rows, (0, 0, 0, 1)) for rows in (k, v))
         sink = inputs['sinks'].values(np.float32)[:, np.newaxis, np.newaxis]
+        if (sink == np.inf).any():
+            raise Refused('a sink is Inf: softmax makes that NaN, not zeros')
         shape = len(bias), params['q_heads'], params['query_length']
         bias = np.concatenate([np.broadcast_to(bias, (*shape, bias.shape[3])), np.broadcast_to(sink, (*shape, 1))], axis=3)
     return q, k, v, bias
@@ -172,7 +174,7 @@ def operands(params, inputs, kind=torch.float32):
 
 def refuse_rows_without_a_key(bias):
     if (bias == -np.inf).all(axis=-1).any():
-        raise Refused(f'a row sees no key: the softmax of PyTorch {torch.__version__} makes that NaN, not zeros')
+        raise Refused(f'a row sees no key: softmax of PyTorch {torch.__version__} makes that NaN, not zeros')
 
 
 def attended(params, outputs, result, depth_qk, **types):
@@ -191,7 +193,7 @@ def sdpa(params, inputs, outputs, name):
     if not np.array_equal(mask.float().cpu().numpy(), bias):
         raise Refused(f'what is added to scores must be of the type of q, and some of it is not {name}')
     if VERSION < (2, 1) and params['scale'] > 0:
-        raise Refused(f'scale is {params["scale"]}: scaled_dot_product_attention of PyTorch {torch.__version__} has none')
+        raise Refused(f'scale is {params["scale"]}: PyTorch {torch.__version__} has none')
     scale = {'scale': params['scale']} if params['scale'] > 0 else {}
     k, v = (rows.repeat_interleave(params['batch'] // params['kv_batch'], dim=0)
             .repeat_interleave(params['q_heads'] // params['kv_heads'], dim=1) for rows in (k, v))
@@ -219,7 +221,7 @@ def sdpa_widened(params, inputs, outputs):
 
 
 def identities(q, k, v, bias):
-    """multi_head_attention_forward of one head, whose projections leave things as they are: q [Lq, E], k and v [Lkv, E]."""
+    """multi_head_attention_forward of one head, all projections identities: q [Lq, E], k and v [Lkv, E]."""
     width = q.shape[1]
     same = torch.eye(width, device=DEVICE)
     return torch.nn.functional.multi_head_attention_forward(
