@@ -160,7 +160,7 @@ class Wrong(Plugin):
             'sign': ('-(et_exp(get(&t[A_LOG]', '(et_exp(get(&t[A_LOG]', 'bound', False),
             'back': ('int64_t d = 0; d < p->k_head_dim; d++)\n        sum', 'int64_t d = p->k_head_dim - 1; d >= 0; d--)\n        sum',
                      'replay', True),
-            'short': ('d < p->v_head_dim; d++)', 'd + 1 < p->v_head_dim; d++)', 'written', False)},
+            'short': ('h < p->v_heads; h++) {', 'h + 1 < p->v_heads; h++) {', 'written', False)},
         'skinny_gemm/types/halves/*:f32': {
             'lost': (TERMS, TERMS.replace('k <', 'k + 1 <'), 'bound', False),
             'row': ('get(&t[WEIGHT], m, k, 0)', 'get(&t[WEIGHT], (m + 1) % p->out_features, k, 0)', 'bound', False),
@@ -184,7 +184,7 @@ class Wrong(Plugin):
             'late': ('    if (p->softcap > 0)\n', '    if (p->softcap > 0 && p->mask == ET_MASK_NONE)\n', 'bound', False),
             'slope': ('(et_u32)h, (et_u32)p->q_heads)', '0, (et_u32)p->q_heads)', 'bound', False),
             'mask': ('h % p->mask_heads, i, j)', '0, i, j)', 'bound', False),
-            'head': ('get(&of->k, j, kv, c)', 'get(&of->k, j, h % p->kv_heads, c)', 'bound', False)},
+            'head': ('get(&of->k, j, kv, c)', 'get(&of->k, j, (kv + 1) % p->kv_heads, c)', 'bound', False)},
     }
 
     def test_arithmetic_order_and_elements_left_out_fail_and_a_reproduce_line_prints_the_same(self):
