@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "../ref/etalon.h"
+#include "../ref/exact.h"
 #include "../ref/flash_attn.h"
 #include "../ref/softmax.h"
 #include "suite.h"
@@ -323,7 +324,7 @@ START_TEST(orders_that_it_does_not_have_are_refused)
         {{"online", {32, -1}}, "flash_attn has no replay of order online(32, -1)"},
     };
     float value[4];
-    struct et_met met;
+    struct et_met met = {false};
     struct et_error error;
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         ck_assert_int_eq(m.problem.op->replay(&m.problem, &bad[i].order, 0, m.work, value, &met, &error),
@@ -742,7 +743,7 @@ START_TEST(balance_shows_a_sink_that_is_ignored)
     const struct et_order order = online(32, ET_F32);
     float with[8], without[8];
     double sum[8];
-    struct et_met met;
+    struct et_met met = {false};
     for (int64_t u = 0; u < units_of(&m); u++) {
         m.p.sinks = 1;
         MUST(m.problem.op->replay(&m.problem, &order, u, m.work, with, &met, NULL) == ET_OK);
@@ -755,6 +756,21 @@ START_TEST(balance_shows_a_sink_that_is_ignored)
             ck_assert(sum[d] / 3 != sum[d] / 2);
         }
     }
+    unmake(&m);
+}
+END_TEST
+
+START_TEST(balance_finds_two_keys_among_three)
+{
+    /* Keys 255 and 256 differ in nine bits. */
+    struct et_flash_attn p = shape(1, 270, 4096);
+    p.causal = ET_CAUSAL_TOP_LEFT;
+    p.window = 3;
+    struct made m;
+    make(&m, &p, usual, false, 0, (struct et_fill){.kind = ET_FILL_BALANCE, .seed = 0});
+    double sum[8];
+    for (int64_t i = 250; i < 264; i++)
+        ck_assert_int_eq(count(&m, where_is(&m, i), sum).hot, 2);
     unmake(&m);
 }
 END_TEST
@@ -783,7 +799,7 @@ START_TEST(a_copy_of_a_row_of_v_is_named)
     const struct et_order order = online(32, ET_F32);
     float value[8];
     double got[8];
-    struct et_met met;
+    struct et_met met = {false};
     ck_assert_int_eq(m.problem.op->replay(&m.problem, &order, 7, m.work, value, &met, NULL), ET_OK);
     for (int d = 0; d < 8; d++)
         got[d] = (double)value[d];
@@ -792,6 +808,10 @@ START_TEST(a_copy_of_a_row_of_v_is_named)
     const int64_t key = count(&m, where_is(&m, 7), got).key;
     ck_assert_str_eq(text, key == 3 ? "V of batch 1, key 3, KV head 1" : "V of batch 1, key 35, KV head 1");
     got[3]++;
+    ck_assert(!m.problem.op->names(&m.problem, 7, got, text, sizeof text));
+    /* The code of the 161st of 160 rows. */
+    for (int d = 0; d < 8; d++)
+        got[d] = (double)et_code(2, 160, d);
     ck_assert(!m.problem.op->names(&m.problem, 7, got, text, sizeof text));
     unmake(&m);
 }
@@ -863,6 +883,7 @@ Suite *et_suite(void)
     tcase_add_test(exact, equal_shows_a_key_let_in_at_every_kind_of_edge);
     tcase_add_test(exact, equal_has_hot_keys_on_both_sides_of_a_step_and_in_many);
     tcase_add_test(exact, balance_shows_a_sink_that_is_ignored);
+    tcase_add_test(exact, balance_finds_two_keys_among_three);
     tcase_add_test(exact, sinks_of_onehot_and_equal_weigh_nothing_and_are_finite_in_every_other_head);
     tcase_add_test(exact, a_copy_of_a_row_of_v_is_named);
     tcase_add_test(exact, a_problem_without_an_exact_result_is_refused_by_name);
