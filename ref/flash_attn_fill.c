@@ -391,6 +391,21 @@ static enum et_status check_scale(const struct et_problem *problem, const char *
                    largest, (double)et_fa_scale(p), q->name, most);
 }
 
+/* Of a V that is the head of K's rows, those that spell keys are no codes. */
+static enum et_status check_view(const struct et_problem *problem, const char *name, struct et_error *error)
+{
+    const struct et_tensor *k = &problem->tensor[ET_FA_K], *v = &problem->tensor[ET_FA_V];
+    const struct et_flash_attn *p = problem->params;
+    const int64_t codes = p->head_dim - key_bits(p->kv_length) - 1;
+    const bool view = et_tensor_home(problem, ET_FA_K) == et_tensor_home(problem, ET_FA_V) &&
+                      k->offset == v->offset && memcmp(k->stride, v->stride, sizeof k->stride) == 0;
+    if (!view || p->v_head_dim <= codes)
+        return ET_OK;
+    return et_fail(error, ET_REFUSED,
+                   "%s needs a v_head_dim of at most %lld for %lld keys where v is a view of k, it is %lld",
+                   name, (long long)codes, (long long)p->kv_length, (long long)p->v_head_dim);
+}
+
 enum et_status et_fa_takes(const struct et_problem *problem, enum et_fill_kind kind, struct et_error *error)
 {
     const struct et_flash_attn *p = problem->params;
@@ -401,8 +416,10 @@ enum et_status et_fa_takes(const struct et_problem *problem, enum et_fill_kind k
                        name, channels, (long long)p->kv_length, (long long)p->head_dim);
     if (p->max_bias > 0)
         return et_fail(error, ET_REFUSED, "%s needs a max_bias of 0, it is %g", name, p->max_bias);
-    const enum et_status status = check_softcap(p, name, error);
-    return status == ET_OK ? check_scale(problem, name, error) : status;
+    enum et_status status = check_softcap(p, name, error);
+    if (status == ET_OK)
+        status = check_scale(problem, name, error);
+    return status == ET_OK ? check_view(problem, name, error) : status;
 }
 
 bool et_fa_names(const struct et_problem *problem, int64_t unit, const double *got, char *text, size_t size)

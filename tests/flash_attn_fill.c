@@ -516,6 +516,19 @@ static void must_be_counted(struct made *m, struct where w, const float *value)
     MUST(!balance || one || m->p.mask == ET_MASK_DATA || n.seen < 3 || n.hot == 2);
 }
 
+/* Rounded once, they are the same bytes. */
+static void must_be_the_oracles(struct made *m, int64_t unit, const float *value)
+{
+    const enum et_dtype out = m->problem.tensor[ET_FA_OUT].dtype;
+    struct et_spread spread[64];
+    double oracle[64];
+    const struct et_arith arith = {
+        .depth_qk = (int32_t)m->p.head_dim, .depth_sum = (int32_t)m->p.kv_length, .tiles = 1};
+    m->problem.op->oracle(&m->problem, unit, &arith, 1, m->work, oracle, spread);
+    for (int64_t d = 0; d < m->p.v_head_dim; d++)
+        MUST(et_narrow(out, oracle[d]) == et_narrow(out, (double)value[d]));
+}
+
 START_TEST(results_of_the_exact_family_are_counted)
 {
     enum et_dtype dtype[ET_TENSORS];
@@ -540,6 +553,7 @@ START_TEST(results_of_the_exact_family_are_counted)
             for (int64_t u = 0; u < units_of(&m); u++) {
                 MUST(m.problem.op->replay(&m.problem, &order, u, m.work, value, &met, NULL) == ET_OK);
                 must_be_counted(&m, where_is(&m, u), value);
+                must_be_the_oracles(&m, u, value);
             }
             MUST(!met.subnormal);
             made++;
@@ -864,6 +878,32 @@ START_TEST(a_problem_without_an_exact_result_is_refused_by_name)
 }
 END_TEST
 
+START_TEST(a_view_has_no_exact_result_where_v_would_reach_what_spells_keys)
+{
+    /* 40 keys have 6 bits: of 32 channels of k 25 are codes. */
+    for (int64_t v_head_dim = 25; v_head_dim <= 26; v_head_dim++) {
+        struct et_flash_attn p = shape(1, 1, 40);
+        p.v_head_dim = v_head_dim;
+        struct et_problem problem = {.op = et_operator_named("flash_attn"), .params = &p};
+        struct et_tensor *k = &problem.tensor[ET_FA_K], *v = &problem.tensor[ET_FA_V];
+        ck_assert_int_eq(problem.op->shape(&p, problem.tensor, NULL), ET_OK);
+        for (int t = 0; t <= ET_FA_OUT; t++) {
+            problem.tensor[t].dtype = usual[t];
+            ck_assert(et_tensor_pack(&problem.tensor[t]));
+        }
+        struct et_error error = {""};
+        ck_assert_int_eq(problem.op->takes(&problem, ET_FILL_EQUAL, &error), ET_OK);
+        memcpy(v->stride, k->stride, sizeof v->stride);
+        v->shares = ET_FA_K + 1;
+        const enum et_status status = problem.op->takes(&problem, ET_FILL_EQUAL, &error);
+        ck_assert_int_eq(status, v_head_dim > 25 ? ET_REFUSED : ET_OK);
+        ck_assert_str_eq(error.text, v_head_dim > 25 ? "equal needs a v_head_dim of at most 25 for 40 keys "
+                                                       "where v is a view of k, it is 26"
+                                                     : "");
+    }
+}
+END_TEST
+
 Suite *et_suite(void)
 {
     Suite *suite = suite_create("flash_attn_fill");
@@ -887,6 +927,7 @@ Suite *et_suite(void)
     tcase_add_test(exact, sinks_of_onehot_and_equal_weigh_nothing_and_are_finite_in_every_other_head);
     tcase_add_test(exact, a_copy_of_a_row_of_v_is_named);
     tcase_add_test(exact, a_problem_without_an_exact_result_is_refused_by_name);
+    tcase_add_test(exact, a_view_has_no_exact_result_where_v_would_reach_what_spells_keys);
     suite_add_tcase(suite, exact);
     return suite;
 }
