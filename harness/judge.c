@@ -47,9 +47,9 @@ static enum et_regime regime_of(const struct et_judge_input *input)
         const struct et_data *d = &input->c->steps[input->step].data[t];
         if (op->tensors[t].role != ET_INPUT)
             continue;
-        if (input->c->layout[t].view_of) /* data that are there twice are not independent */
-            return ET_STRUCTURED;
-        if (d->given && d->kind == ET_DATA_FILE)
+        /* Roundings of a view's elements are as independent as of others; the data are there twice. */
+        const bool view = input->c->layout[t].view_of > 0;
+        if (view || (d->given && d->kind == ET_DATA_FILE))
             regime = ET_RECORDED;
         else if (d->given && d->kind == ET_DATA_VALUES)
             return ET_STRUCTURED;

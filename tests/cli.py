@@ -881,7 +881,8 @@ class InputsThatShareMemory(unittest.TestCase):
             self.assertEqual((0, {'PASS'}), (ran.code, {line['verdict'] for line in ran.of.values()}), ran.out)
             for line in ran.of.values():
                 self.assertEqual(2, len(line['outputs']))
-                # Data that are there twice are not independent, and of no exact family.
+                # Data that are there twice are not independent, and of no exact family. The bound is that of recorded data:
+                # 'worst' alone would be wider.
                 self.assertEqual(set(), {'noise', 'gain', 'exact'} & set(line['checks']))
 
     def test_are_one_argument_twice(self):
