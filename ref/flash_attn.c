@@ -208,6 +208,14 @@ static enum et_status check_divides(const char *part, int64_t n, const char *who
                    (long long)of);
 }
 
+/* Kernels have it in f32, where less than the least normal number is none. */
+static enum et_status check_normal(const char *name, double value, struct et_error *error)
+{
+    if (value == 0 || value >= 0x1p-126)
+        return ET_OK;
+    return et_fail(error, ET_REFUSED, "%s is %g, must be 0 or at least 2^-126", name, value);
+}
+
 static enum et_status shape(const void *params_, struct et_tensor *tensor, struct et_error *error)
 {
     const struct et_flash_attn *p = params_;
@@ -222,6 +230,12 @@ static enum et_status shape(const void *params_, struct et_tensor *tensor, struc
         status = check_divides("mask_batches", p->mask_batches, "batch", p->batch, error);
     if (status == ET_OK && p->max_bias > 0 && p->mask == ET_MASK_NONE)
         status = et_fail(error, ET_REFUSED, "max_bias is %g, must be 0 without a mask", p->max_bias);
+    if (status == ET_OK)
+        status = check_normal("scale", p->scale, error);
+    if (status == ET_OK)
+        status = check_normal("softcap", p->softcap, error);
+    if (status == ET_OK)
+        status = check_normal("max_bias", p->max_bias, error);
     if (status != ET_OK)
         return status;
     const bool masked = p->mask != ET_MASK_NONE;
