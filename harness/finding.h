@@ -74,10 +74,13 @@ struct et_predicted {
     double tolerance;
     double variance; /* of the error: everything predicted, the store included */
     double common;   /* variance of the relative error that its unit's elements have alike */
+    double drift;    /* the relative error that all units may have alike */
 };
 
 /* Of element k of sampled unit u. */
 struct et_predicted et_predict(const struct et_subject *s, const struct et_unit *unit, int64_t u, int64_t k);
+/* What is left of a sum of pulls where that much of it, of either sign, is allowed. */
+double et_undrifted(double pull, double drift);
 /* |err| / tolerance; Inf for what no limit covers: a NaN, or any error where none is allowed. */
 double et_ratio(double err, double tolerance);
 

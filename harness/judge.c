@@ -87,7 +87,8 @@ struct et_predicted et_predict(const struct et_subject *s, const struct et_unit 
     const struct et_truth *truth = s->truth;
     const struct et_spread *spread =
         &truth->spread[truth->arith_count * truth->at[u] + s->arith * unit->count + k];
-    struct et_predicted p = {.ref = truth->value[truth->at[u] + k], .common = spread->common};
+    struct et_predicted p = {
+        .ref = truth->value[truth->at[u] + k], .common = spread->common, .drift = spread->drift};
     double bound = spread->worst;
     if (s->regime == ET_INDEPENDENT)
         bound = fmin(bound, 6 * sqrt(spread->variance) + spread->bias);
@@ -104,6 +105,11 @@ struct et_predicted et_predict(const struct et_subject *s, const struct et_unit 
         p.tolerance = 0;
     }
     return p;
+}
+
+double et_undrifted(double pull, double drift)
+{
+    return pull - copysign(fmin(fabs(pull), drift), pull);
 }
 
 /* One output of one run. */
@@ -125,9 +131,9 @@ struct element {
     double ref, got;
     double err; /* got - ref; 0 where apart */
     double tolerance;
-    double variance; /* of err: everything predicted, the store included */
-    double common;   /* as in struct et_predicted */
-    bool apart;      /* rightly not finite, or at the end of the type's range: no part of any sum */
+    double variance;      /* of err: everything predicted, the store included */
+    double common, drift; /* as in struct et_predicted */
+    bool apart;           /* rightly not finite, or at the end of the type's range: no part of any sum */
 };
 
 /* Where |ref| and its tolerance reach past the type's range, what overflow stores there is right. */
@@ -149,7 +155,8 @@ static struct element measure(const struct subject *s, const struct et_unit *uni
                         .ref = p.ref,
                         .tolerance = p.tolerance,
                         .variance = p.variance,
-                        .common = p.common};
+                        .common = p.common,
+                        .drift = p.drift};
     e.bits = et_output_bits(&s->output, e.at);
     e.got = (double)et_widen(dtype, e.bits);
     e.apart = is_apart(dtype, e.ref, e.got, e.tolerance);
@@ -178,10 +185,10 @@ static void tell_element(struct et_tally *tally, const struct et_output *output,
 struct row {
     int64_t count;
     double err2, ref2, variance;
-    double variance2; /* variance^2 */
-    double cross;     /* err * ref */
-    double weighted;  /* variance * ref^2 */
-    double common;    /* the largest */
+    double variance2;     /* variance^2 */
+    double cross;         /* err * ref */
+    double weighted;      /* variance * ref^2 */
+    double common, drift; /* the largest */
 };
 
 /* Of one output: over elements, and over rows with alpha = <err, ref> / <ref, ref> of each. */
@@ -190,6 +197,7 @@ struct sums {
     double err2, ref2, variance;
     double energy, energy_variance; /* of rows' errors, in units of what is predicted */
     double pull, weight;            /* alpha / var(alpha), 1 / var(alpha) */
+    double drift;                   /* of alpha / var(alpha), what all rows may have alike */
     int64_t energy_rows, gain_rows;
     int64_t unbounded; /* elements without a finite tolerance */
 };
@@ -219,6 +227,7 @@ static void add_element(struct row *row, const struct element *e)
     row->cross += e->err * e->ref;
     row->weighted += e->variance * ref2;
     row->common = fmax(row->common, e->common);
+    row->drift = fmax(row->drift, e->drift);
 }
 
 static double judge_noise(const struct subject *s, const struct row *row, int64_t first,
@@ -252,6 +261,7 @@ static void add_row(const struct subject *s, const struct row *row, int64_t firs
         const double weighted = row->weighted + row->common * row->ref2 * row->ref2;
         sums->pull += row->cross * row->ref2 / weighted;
         sums->weight += row->ref2 * row->ref2 / weighted;
+        sums->drift += row->drift * row->ref2 * row->ref2 / weighted;
         sums->gain_rows++;
     }
 }
@@ -338,7 +348,7 @@ static struct et_finding noise_finding(const struct subject *s, const struct sum
 
 static struct et_finding gain_finding(const struct subject *s, const struct sums *sums)
 {
-    const double z = sums->pull / sqrt(sums->weight);
+    const double z = et_undrifted(sums->pull, sums->drift) / sqrt(sums->weight);
     struct et_finding f = {.outcome = ET_HELD, .figure = et_ratio(z, 1), .limit = s->of.checks->gain};
     if (f.figure > f.limit) {
         f.outcome = ET_BROKEN;

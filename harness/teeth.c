@@ -16,7 +16,8 @@ const enum et_check et_tooth_checks[ET_TOOTH_CHECKS] = {
 struct total {
     int64_t count;
     double ref, ref2, variance, weight;
-    bool only; /* zeros, and nothing that adds up to them: no other answer is near */
+    double drift; /* of a sum of pulls, what the right answer may have */
+    bool only;    /* zeros, and nothing that adds up to them: no other answer is near */
 };
 
 /* Wrong answers of any of these have an error that is known for each element of a row. */
@@ -55,7 +56,7 @@ static struct line line_of(const struct et_subject *s, int64_t i)
 /* What the right answer has of a line. */
 struct right {
     int64_t count;
-    double ref2, weighted, variance, common;
+    double ref2, weighted, variance, common, drift;
 };
 
 static void add_right(const struct et_subject *s, int64_t u, const struct et_predicted *p,
@@ -68,6 +69,7 @@ static void add_right(const struct et_subject *s, int64_t u, const struct et_pre
     right->weighted += p->variance * p->ref * p->ref;
     right->variance += p->variance;
     right->common = fmax(right->common, p->common);
+    right->drift = fmax(right->drift, p->drift);
 }
 
 /* ref2^2 times the variance of the line's relative error: docs/checks.md, "gain". */
@@ -103,8 +105,10 @@ static struct total total_of(const struct et_subject *s)
                 add_right(s, u, &p, &right);
             }
         }
-        if (right.ref2 != 0 && !is_again(s, &line))
-            total.weight += right.ref2 * right.ref2 / uncertain(&right);
+        if (right.ref2 == 0 || is_again(s, &line))
+            continue;
+        total.weight += right.ref2 * right.ref2 / uncertain(&right);
+        total.drift += right.drift * right.ref2 * right.ref2 / uncertain(&right);
     }
     return total;
 }
@@ -170,7 +174,7 @@ static void size_up(const struct et_subject *s, const struct total *total, const
     if (checks->noise >= 0 && statistics && damage->noisy)
         size[NOISE] = et_ratio(damage->noise, checks->noise);
     if (checks->gain >= 0 && statistics && total->weight > 0)
-        size[GAIN] = et_ratio(damage->pull / sqrt(total->weight), checks->gain);
+        size[GAIN] = et_ratio(et_undrifted(damage->pull, total->drift) / sqrt(total->weight), checks->gain);
     if (checks->allclose)
         size[ALLCLOSE] = damage->part;
 }

@@ -177,6 +177,7 @@ struct et_order {
 struct et_spread {
     double variance; /* of the rounding error, on independent data */
     double common;   /* of a relative error that all elements of the unit have alike: `gain` alone asks */
+    double drift;    /* a relative error that all units have alike, at most: likewise */
     double bias;     /* deterministic part */
     double likely;   /* bound for structured data: roundings independent, data not */
     double worst;    /* bound for any data */

@@ -443,6 +443,13 @@ START_TEST(gain_allows_for_the_error_that_elements_of_a_row_have_alike)
     const struct et_judge_input input = judged_input(&j);
     et_teeth_of(&input, &teeth);
     ck_assert_double_eq_tol(tooth(&teeth, "scale")->size[3], 0.04 * 1024 * sqrt(2) / 6, 1e-6);
+    /* a quarter of alpha that all rows may have alike: three quarters are left */
+    for (int64_t i = 0; i < ELEMENTS; i++)
+        j.truth.spread[i].drift = 0x1p-12;
+    judged_verdict(&j);
+    ck_assert_double_eq_tol(find(&j, ET_CHECK_GAIN)->figure, 3 * sqrt(2), 1e-6);
+    et_teeth_of(&input, &teeth);
+    ck_assert_double_eq_tol(tooth(&teeth, "scale")->size[3], 4 * (0.01 - 0x1p-12) * 1024 * sqrt(2) / 6, 1e-6);
     judged_close(&j);
 }
 END_TEST
