@@ -533,20 +533,21 @@ static void add_up(const struct et_problem *problem, const struct et_fa_seen *se
     }
 }
 
-/* How far a weight's rounding moves all of the output alike. */
-static void find_pulls(const struct et_problem *problem, const struct et_fa_seen *seen, float *v,
-                       const double *value)
+/* How much of each key's value is of out's direction, and how far it is from out. */
+static void compare(const struct et_problem *problem, struct et_fa_seen *seen, float *v, const double *value)
 {
     const struct et_flash_attn *p = problem->params;
-    double energy = 0;
     for (int64_t d = 0; d < p->v_head_dim; d++)
-        energy += value[d] * value[d];
-    for (int64_t i = 0; i < seen->count && energy > 0; i++) {
-        double product = 0;
+        seen->energy += value[d] * value[d];
+    for (int64_t i = 0; i < seen->count; i++) {
+        double product = 0, apart = 0;
         et_fa_read(&problem->tensor[ET_FA_V], et_fa_kv_row(problem, &seen->row, seen->key[i].j), v);
-        for (int64_t d = 0; d < p->v_head_dim; d++)
+        for (int64_t d = 0; d < p->v_head_dim; d++) {
             product += (double)v[d] * value[d];
-        seen->key[i].pull = product / energy - 1;
+            apart += ((double)v[d] - value[d]) * ((double)v[d] - value[d]);
+        }
+        seen->key[i].pull = seen->energy > 0 ? product / seen->energy - 1 : 0;
+        seen->key[i].apart = apart;
     }
 }
 
@@ -556,9 +557,9 @@ static void oracle(const struct et_problem *problem, int64_t i, const struct et_
     const struct et_flash_attn *p = problem->params;
     const struct room room = room_of(problem, work);
     const struct view view = view_of(problem, i);
-    const struct et_fa_seen seen = see(problem, i, &view, &room);
+    struct et_fa_seen seen = see(problem, i, &view, &room);
     add_up(problem, &seen, room.v, value);
-    find_pulls(problem, &seen, room.v, value);
+    compare(problem, &seen, room.v, value);
     for (int a = 0; a < n; a++)
         et_fa_spread(problem, &seen, &ariths[a], value, room.v, room.sums, spread + a * p->v_head_dim);
 }

@@ -42,7 +42,8 @@ struct et_fa_key {
     double score;              /* their sum */
     double p;                  /* its softmax weight */
     double pull;               /* <v - out, out> / <out, out> */
-    double variance, drift;    /* room for et_fa_spread */
+    double apart;              /* <v - out, v - out> */
+    double variance, drift;    /* of p, as errors of scores make it: room for et_fa_spread */
 };
 
 /* All that a row sees. Without a key, or with a sink of Inf, there are no keys: it is zeros. */
@@ -53,6 +54,7 @@ struct et_fa_seen {
     double sink;        /* its logit; -Inf: none */
     double sink_p;      /* its weight */
     double *sizes;      /* sum over j of p |v[j][d]|, of each channel d */
+    double energy;      /* <out, out> */
     double most, total; /* the largest score, and the sum of e^(score - most); the sink's is among them */
 };
 
@@ -66,7 +68,7 @@ int64_t et_fa_kv_row(const struct et_problem *problem, const struct et_fa_row *r
  * flash_attn_spread.c: how far from value[v_head_dim] one declared arithmetic may be. v: room for a row of V;
  * sums: for ET_FA_SUMS times v_head_dim.
  */
-enum { ET_FA_SUMS = 8 };
+enum { ET_FA_SUMS = 7 };
 void et_fa_spread(const struct et_problem *problem, const struct et_fa_seen *seen,
                   const struct et_arith *arith, const double *value, float *v, double *sums,
                   struct et_spread *spread);

@@ -9,16 +9,20 @@
  *
  * p, s, m: the weight and the score of a key, and the largest score; with u = 2^-24:
  *
- *     var(delta) = u^2/3 (sech^4 (Dk (raw^2 + scale^2 sum (q k)^2) + 2 raw^2) + 9 capped^2 + s^2 + addend^2
- *                         + (s - m)^2 + 4)            9 capped^2: with softcap; s^2 + addend^2: with a mask
- *     variance   = sum p^2 (v - out)^2 var(delta) + u_P^2/3 sum p^2 (|v| + |out|)^2 + eta_P^2/3 sum v^2 / l^2
- *                + u^2/3 n (2 out^2 + sum p^2 v^2)
- *     bias       = |out| sum of p < u  +  sum of p |v| < u sum p |v|  +  sum of p |v|, p l < eta_P
- *     common     = u_P^2/3 sum p^2 + u^2 n + (sum of p < u)^2
+ *     var(delta) = u^2/3 (sech^4 (Dk (raw^2 + scale^2 sum (q k)^2) + 2 raw^2) + (s - m)^2 + 4
+ *                         + 9 capped^2 + s^2 + addend^2)      the last: with softcap, with a mask
+ *     variance   = sum p^2 (v - out)^2 (e^sqrt(3 var(delta)) - 1)^2 / 3      times what stretch() says
+ *                + sum r (|v| + |out|)^2 + u^2/3 n (2 out^2 + sum p^2 v^2)
+ *     r          = u_P^2/3 p^2 + eta_P^2/3 / l^2; 0 where s = m: e^0 is 1 in every type
+ *     bias       = |out| sum of p < u + sum of p |v| < u sum p |v|
+ *                + sum of p (|v| + |out|), p l < eta_P
+ *     common     = u_P^2/3 sum p^2 + u^2 n + (sum of p, p < u or p l < eta_P)^2
+ *     drift      = u_P^2/4 sum p
  *
- * The second and third sums of variance leave out keys with s = m, whose weight e^0 is 1 in every type. A
- * sink is a term of each sum whose v is 0; n is the number of terms less one: the first is added to 0. Hence
- * one key alone has no variance.
+ * A sink is a term of each sum whose v is 0; n is the number of terms less one: the first is added to 0.
+ * Hence one key alone has no variance. drift: of numbers over many binades rounding is off by -u^2 / (8 ln 2)
+ * of them on average. Within a binade errors cancel as far as the density f is smooth; at an edge e the unit
+ * doubles, which leaves -f(e) u^2 e^2 / 8, and there is an edge every ln 2 of ln e.
  */
 #include "flash_attn.h"
 
@@ -128,15 +132,38 @@ static double drift(double p, double log_p, double error)
     return error < 1 ? p * expm1(error) : exp(fmin(log_p + error, 700));
 }
 
+/* The variance of p where that of its score's error, uniform, is given: a third of the largest error's
+ * square, so that no row, however few its keys, has more than three times the energy predicted. */
+static double swing(double p, double log_p, double variance)
+{
+    return square(fmin(1, drift(p, log_p, sqrt(3 * variance)))) / 3;
+}
+
 /* What weights alone say of a row. */
 struct whole {
     double scores, pulls; /* sums of variances of what scores and rounded weights do, as `common` has them */
-    double rounded;       /* sum of p^2 of the weights that are rounded */
+    double rounded;       /* sum of u_P^2 p^2 of the weights that are rounded */
+    double inexact;       /* sum of these weights */
     double stagnant;      /* sum of weights below u */
+    double lost;          /* of those and of the flushed */
     double terms;         /* added to others */
     double shrink;        /* how small the sum of weights may be, of what it is */
     double sink_drift, sink_variance;
 };
+
+/* Three times the variance of a weight, as it is rounded to its type. */
+static double rounding(const struct et_fa_seen *seen, const struct et_arith *arith,
+                       const struct et_fa_key *key)
+{
+    const double eta = fmax(least, et_half_ulp(arith->weight, 0)) / seen->total;
+    return key->score < seen->most ? square(unit_of(arith->weight) * key->p) + square(eta) : 0;
+}
+
+static bool is_flushed(const struct et_fa_seen *seen, const struct et_arith *arith,
+                       const struct et_fa_key *key)
+{
+    return key->p * seen->total < fmax(least, et_half_ulp(arith->weight, 0));
+}
 
 /* Sets variance and drift of every key. */
 static struct whole weigh(const struct et_problem *problem, const struct et_fa_seen *seen,
@@ -160,15 +187,15 @@ static struct whole weigh(const struct et_problem *problem, const struct et_fa_s
         struct et_fa_key *key = &seen->key[i];
         const double below = seen->most - key->score;
         const double error = key->drift + u32 * (below + key->drift + top) + exps;
-        key->variance = score_variance(&scoring, key, seen->most);
+        key->variance = swing(key->p, -below - log_total, score_variance(&scoring, key, seen->most));
         key->drift = drift(key->p, -below - log_total, error);
         w.shrink += times(key->p, exp(-error));
-        w.scores += square(key->p * key->pull) * key->variance;
-        if (below > 0) {
-            w.rounded += square(key->p);
-            w.pulls += square(key->p) * fmax(square(key->pull), square(1 + key->pull));
-        }
+        w.scores += square(key->pull) * key->variance;
+        w.rounded += below > 0 ? square(unit_of(arith->weight) * key->p) : 0;
+        w.inexact += below > 0 ? key->p : 0;
+        w.pulls += rounding(seen, arith, key) * fmax(square(key->pull), square(1 + key->pull));
         w.stagnant += key->p < u ? key->p : 0;
+        w.lost += key->p < u || is_flushed(seen, arith, key) ? key->p : 0;
     }
     if (seen->sink > -INFINITY) {
         const double below = seen->most - seen->sink, error = u32 * (below + top) + exps;
@@ -179,14 +206,33 @@ static struct whole weigh(const struct et_problem *problem, const struct et_fa_s
     return w;
 }
 
+/*
+ * `noise` lets a row have 4 times the energy predicted, which few roundings that all of it depends on, many
+ * to a score, may exceed: the energy of n of them, normal, deviates from its mean by sqrt(2 / n) of it. Room
+ * for 6 such deviations; from n = 8 on there is.
+ */
+static void stretch(const struct et_fa_seen *seen, struct whole *w)
+{
+    const double sink = w->sink_variance * seen->energy;
+    double sum = sink, squares = square(sink);
+    for (int64_t i = 0; i < seen->count; i++) {
+        sum += seen->key[i].variance * seen->key[i].apart;
+        squares += square(seen->key[i].variance * seen->key[i].apart);
+    }
+    const double by = sum > 0 ? fmax(1, (1 + 6 * sqrt(2 * squares) / sum) / 4) : 1;
+    for (int64_t i = 0; i < seen->count; i++)
+        seen->key[i].variance *= by;
+    w->scores *= by;
+    w->sink_variance *= by;
+}
+
 /* Sums over the keys, of each channel: an array each. */
 struct sums {
-    double *scores;   /* p^2 (v - out)^2 var(delta) */
-    double *rounded;  /* p^2 (|v| + |out|)^2, of weights that are rounded */
+    double *scores;   /* (v - out)^2 times the variance of p */
+    double *rounded;  /* 3 r (|v| + |out|)^2 */
     double *squares;  /* p^2 v^2 */
-    double *tiny2;    /* v^2, of weights that are rounded */
-    double *tiny;     /* |v|, likewise */
-    double *lost;     /* p |v|, of terms that stagnate, and of weights that are flushed */
+    double *tiny;     /* |v|, of weights that are rounded */
+    double *lost;     /* p |v|, of terms that stagnate, and p (|v| + |out|), of weights that are flushed */
     double *drift;    /* drift |v - out| */
     double *swelling; /* drift |v| */
 };
@@ -196,29 +242,28 @@ static struct sums sums_of(double *room, int64_t n)
     for (int64_t i = 0; i < ET_FA_SUMS * n; i++)
         room[i] = 0;
     return (struct sums){room,         room + n,     room + 2 * n, room + 3 * n,
-                         room + 4 * n, room + 5 * n, room + 6 * n, room + 7 * n};
+                         room + 4 * n, room + 5 * n, room + 6 * n};
 }
 
 /* `full`: also what only variance and bias ask for. */
-static void add_key(const struct et_fa_seen *seen, const struct et_fa_key *key, const float *v,
-                    const double *value, int64_t n, double u, double eta, bool full, const struct sums *to)
+static void add_key(const struct et_fa_seen *seen, const struct et_arith *arith, const struct et_fa_key *key,
+                    const float *v, const double *value, int64_t n, bool full, const struct sums *to)
 {
-    const double p2 = square(key->p), p2_variance = p2 * key->variance;
-    const double inexact = key->score < seen->most ? 1 : 0, p2_inexact = p2 * inexact;
-    const double flushed = key->p * seen->total < eta ? 1 : 0;
+    const double p2 = square(key->p), round = rounding(seen, arith, key);
+    const double inexact = key->score < seen->most ? 1 : 0, u = et_format(arith->sum)->unit;
+    const double flushed = is_flushed(seen, arith, key) ? key->p : 0;
     for (int64_t d = 0; d < n; d++) {
-        const double x = (double)v[d], size = fabs(x), apart = x - value[d];
-        to->drift[d] += key->drift * fabs(apart);
+        const double size = fabs((double)v[d]);
+        to->drift[d] += key->drift * fabs((double)v[d] - value[d]);
         to->swelling[d] += key->drift * size;
         to->tiny[d] += inexact * size;
     }
     for (int64_t d = 0; full && d < n; d++) {
-        const double x = (double)v[d], size = fabs(x), apart = x - value[d], term = key->p * size;
-        to->scores[d] += p2_variance * (apart * apart);
-        to->rounded[d] += p2_inexact * square(size + fabs(value[d]));
-        to->squares[d] += p2 * (x * x);
-        to->tiny2[d] += inexact * (x * x);
-        to->lost[d] += term * flushed + (term < u * seen->sizes[d] ? term : 0);
+        const double size = fabs((double)v[d]), term = key->p * size;
+        to->scores[d] += key->variance * square((double)v[d] - value[d]);
+        to->rounded[d] += round * square(size + fabs(value[d]));
+        to->squares[d] += p2 * square(size);
+        to->lost[d] += flushed * (size + fabs(value[d])) + (term < u * seen->sizes[d] ? term : 0);
     }
 }
 
@@ -227,10 +272,9 @@ static void add_keys(const struct et_problem *problem, const struct et_fa_seen *
                      const struct sums *to)
 {
     const struct et_flash_attn *p = problem->params;
-    const double u = et_format(arith->sum)->unit, eta = fmax(least, et_half_ulp(arith->weight, 0));
     for (int64_t i = 0; i < seen->count; i++) {
         et_fa_read(&problem->tensor[ET_FA_V], et_fa_kv_row(problem, &seen->row, seen->key[i].j), v);
-        add_key(seen, &seen->key[i], v, value, p->v_head_dim, u, eta, full, to);
+        add_key(seen, arith, &seen->key[i], v, value, p->v_head_dim, full, to);
     }
 }
 
@@ -260,11 +304,10 @@ static double bound_of(const struct et_fa_seen *seen, const struct et_arith *ari
 static double variance_of(const struct et_fa_seen *seen, const struct et_arith *arith, const struct whole *w,
                           const struct sums *sums, double value, int64_t d)
 {
-    const double u = et_format(arith->sum)->unit, eta = fmax(least, et_half_ulp(arith->weight, 0));
+    const double u = et_format(arith->sum)->unit;
     const double out2 = square(value), small = et_half_ulp(arith->sum, 0);
     double variance = sums->scores[d] + w->sink_variance * out2;
-    variance += square(unit_of(arith->weight)) / 3 * sums->rounded[d];
-    variance += square(eta / seen->total) / 3 * sums->tiny2[d];
+    variance += sums->rounded[d] / 3;
     variance += square(u) / 3 * w->terms * (2 * out2 + sums->squares[d]);
     variance += square(unit_of(arith->product)) / 3 * sums->squares[d];
     variance += square(unit_of(arith->partial)) / 3 * (out2 + sums->squares[d]);
@@ -278,21 +321,20 @@ static double variance_of(const struct et_fa_seen *seen, const struct et_arith *
  * of out's direction; a variance of each channel by itself, which `gain` adds, does not say that, but has
  * `told` of it.
  */
-static double common_of(const struct et_arith *arith, const struct whole *w, const struct sums *sums,
-                        const double *value, int64_t n)
+static double common_of(const struct et_fa_seen *seen, const struct et_arith *arith, const struct whole *w,
+                        const struct sums *sums, const double *value, int64_t n)
 {
-    const double weight = square(unit_of(arith->weight)) / 3;
-    double energy = 0, scores = 0, rounded = 0;
+    const double energy = seen->energy;
+    double scores = 0, rounded = 0;
     for (int64_t d = 0; d < n; d++) {
-        energy += square(value[d]);
         scores += sums->scores[d] * square(value[d]);
         rounded += sums->rounded[d] * square(value[d]);
     }
     if (energy == 0)
         return 0;
     const double told = scores / square(energy), told_rounded = rounded / square(energy);
-    return weight * fmax(w->rounded, w->pulls - told_rounded) + fmax(0, w->scores - told) + w->sink_variance +
-           w->terms * square(et_format(arith->sum)->unit) + square(w->stagnant);
+    return fmax(w->rounded, w->pulls - told_rounded) / 3 + fmax(0, w->scores - told) + w->sink_variance +
+           w->terms * square(et_format(arith->sum)->unit) + square(w->lost);
 }
 
 void et_fa_spread(const struct et_problem *problem, const struct et_fa_seen *seen,
@@ -313,12 +355,14 @@ void et_fa_spread(const struct et_problem *problem, const struct et_fa_seen *see
 
     sums = sums_of(room, n);
     w = weigh(problem, seen, arith, false);
+    stretch(seen, &w);
     add_keys(problem, seen, arith, value, v, true, &sums);
-    const double common = common_of(arith, &w, &sums, value, n);
+    const double common = common_of(seen, arith, &w, &sums, value, n);
     for (int64_t d = 0; d < n; d++) {
         spread[d].worst = bound_of(seen, arith, &w, &sums, value[d], d, false);
         spread[d].variance = variance_of(seen, arith, &w, &sums, value[d], d);
         spread[d].bias = fabs(value[d]) * w.stagnant + sums.lost[d];
         spread[d].common = common;
+        spread[d].drift = square(unit_of(arith->weight)) / 4 * w.inexact;
     }
 }
