@@ -11,7 +11,7 @@
  *
  *     var(delta) = u^2/3 (sech^4 (Dk (raw^2 + scale^2 sum (q k)^2) + 2 raw^2) + (s - m)^2 + 4
  *                         + 9 capped^2 + s^2 + addend^2)      the last: with softcap, with a mask
- *     variance   = sum p^2 (v - out)^2 (e^sqrt(3 var(delta)) - 1)^2 / 3      times what stretch() says
+ *     variance   = sum p^2 (v - out)^2 (e^(2 sqrt(var(delta))) - 1)^2 / 4    var(delta) times stretch()
  *                + sum r (|v| + |out|)^2 + u^2/3 n (2 out^2 + sum p^2 v^2)
  *     r          = u_P^2/3 p^2 + eta_P^2/3 / l^2; 0 where s = m: e^0 is 1 in every type
  *     bias       = |out| sum of p < u + sum of p |v| < u sum p |v|
@@ -132,11 +132,15 @@ static double drift(double p, double log_p, double error)
     return error < 1 ? p * expm1(error) : exp(fmin(log_p + error, 700));
 }
 
-/* The variance of p where that of its score's error, uniform, is given: a third of the largest error's
- * square, so that no row, however few its keys, has more than three times the energy predicted. */
-static double swing(double p, double log_p, double variance)
+/*
+ * The variance of p where that of its score's error is given: a quarter of the square of the change that an
+ * error of two deviations makes, as `noise` lets a row have 4 times the energy predicted. A weight is off by
+ * 1 at most.
+ */
+static double swing(const struct et_fa_seen *seen, const struct et_fa_key *key, double variance)
 {
-    return square(fmin(1, drift(p, log_p, sqrt(3 * variance)))) / 3;
+    const double log_p = key->score - seen->most - log(seen->total);
+    return square(fmin(1, drift(key->p, log_p, 2 * sqrt(variance)))) / 4;
 }
 
 /* What weights alone say of a row. */
@@ -187,10 +191,9 @@ static struct whole weigh(const struct et_problem *problem, const struct et_fa_s
         struct et_fa_key *key = &seen->key[i];
         const double below = seen->most - key->score;
         const double error = key->drift + u32 * (below + key->drift + top) + exps;
-        key->variance = swing(key->p, -below - log_total, score_variance(&scoring, key, seen->most));
+        key->variance = score_variance(&scoring, key, seen->most);
         key->drift = drift(key->p, -below - log_total, error);
         w.shrink += times(key->p, exp(-error));
-        w.scores += square(key->pull) * key->variance;
         w.rounded += below > 0 ? square(unit_of(arith->weight) * key->p) : 0;
         w.inexact += below > 0 ? key->p : 0;
         w.pulls += rounding(seen, arith, key) * fmax(square(key->pull), square(1 + key->pull));
@@ -207,23 +210,25 @@ static struct whole weigh(const struct et_problem *problem, const struct et_fa_s
 }
 
 /*
- * `noise` lets a row have 4 times the energy predicted, which few roundings that all of it depends on, many
- * to a score, may exceed: the energy of n of them, normal, deviates from its mean by sqrt(2 / n) of it. Room
- * for 6 such deviations; from n = 8 on there is.
+ * From the variance of scores' errors to that of weights. Few errors that a whole row depends on, many
+ * roundings each, exceed 4 times the energy predicted too often: of n of them, normal, energy deviates from
+ * its mean by sqrt(2 / n) of it. Room is made for 6 such deviations; from n = 8 on there is.
  */
 static void stretch(const struct et_fa_seen *seen, struct whole *w)
 {
-    const double sink = w->sink_variance * seen->energy;
-    double sum = sink, squares = square(sink);
+    double sum = w->sink_variance * seen->energy, squares = square(sum);
     for (int64_t i = 0; i < seen->count; i++) {
-        sum += seen->key[i].variance * seen->key[i].apart;
-        squares += square(seen->key[i].variance * seen->key[i].apart);
+        const double energy = swing(seen, &seen->key[i], seen->key[i].variance) * seen->key[i].apart;
+        sum += energy;
+        squares += square(energy);
     }
     const double by = sum > 0 ? fmax(1, (1 + 6 * sqrt(2 * squares) / sum) / 4) : 1;
-    for (int64_t i = 0; i < seen->count; i++)
-        seen->key[i].variance *= by;
-    w->scores *= by;
     w->sink_variance *= by;
+    for (int64_t i = 0; i < seen->count; i++) {
+        struct et_fa_key *key = &seen->key[i];
+        key->variance = swing(seen, key, by * key->variance);
+        w->scores += square(key->pull) * key->variance;
+    }
 }
 
 /* Sums over the keys, of each channel: an array each. */
