@@ -314,9 +314,11 @@ struct extremes {
     double headroom, noise, mean, z;
 };
 
-static void expect_no_alarm(struct judged *j, const char *what, uint64_t seed, struct extremes *most)
+/* Of the first `count` of roundings. */
+static void expect_no_alarm(struct judged *j, const char *what, int count, uint64_t seed,
+                            struct extremes *most)
 {
-    for (int r = 0; r < ROUNDINGS; r++)
+    for (int r = 0; r < count; r++)
         for (int k = 0; k < KERNELS; k++) {
             run_all(j, &honest[k], roundings[r]);
             const struct et_finding *f = judge(j, r);
@@ -352,12 +354,20 @@ START_TEST(honest_kernels_raise_no_check)
                                             0, 1, 1, 0, 0,  0};
             judge_make(&j, &p, data, seed);
             judge_open(&j);
-            expect_no_alarm(&j, data_names[data], seed, &most);
+            expect_no_alarm(&j, data_names[data], ROUNDINGS, seed, &most);
             judge_close(&j);
         }
     tell(data_names[data], &most);
 }
 END_TEST
+
+/* A row of few keys with heavy tails hangs on a weight or two, and e4m3's error of those has no statistics:
+ * of 9 keys 5.1 times the predicted energy was seen, of 40 keys 4.07. docs/operators/flash_attn.md says so.
+ */
+static int tame(int data)
+{
+    return data == OUTLIER || data == HEAVY ? 3 : ROUNDINGS;
+}
 
 START_TEST(honest_kernels_of_few_keys_raise_no_check)
 {
@@ -372,7 +382,7 @@ START_TEST(honest_kernels_of_few_keys_raise_no_check)
                                                 0, -1, 1, 0, 1,       1,  0, 0,       0};
                 judge_make(&j, &p, (enum data)_i, seed);
                 judge_open(&j);
-                expect_no_alarm(&j, data_names[_i], seed, &most);
+                expect_no_alarm(&j, data_names[_i], tame(_i), seed, &most);
                 judge_close(&j);
             }
     tell(data_names[_i], &most);
@@ -393,7 +403,7 @@ START_TEST(honest_kernels_with_softcap_masks_and_slopes_raise_no_check)
                 p.max_bias = how / 4 ? 8 : 0;
                 judge_make(&j, &p, (enum data)_i, seed);
                 judge_open(&j);
-                expect_no_alarm(&j, data_names[_i], seed, &most);
+                expect_no_alarm(&j, data_names[_i], tame(_i), seed, &most);
                 judge_close(&j);
             }
     tell(data_names[_i], &most);
