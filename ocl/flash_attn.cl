@@ -95,14 +95,18 @@ static float addend_of(uint r, ulong key, struct rows rows, struct flags flags, 
     return rows.masked ? LOAD(MASK_DTYPE)(mask, rows.mask_at + query * rows.mask_stride + key) : 0.0f;
 }
 
-/* Whether any row sees a key of the step that begins with `key`. Every item comes here, and has the same answer. */
-static bool any_sees(ulong key, struct rows rows, struct flags flags, global const STORED(MASK_DTYPE) *mask,
+/*
+ * Whether any row sees a key of the step that begins with `key`; without a mask, whether it begins before `to`. Every item
+ * comes here, and has the same answer.
+ */
+static bool any_sees(ulong key, ulong to, struct rows rows, struct flags flags, global const STORED(MASK_DTYPE) *mask,
                      local float *tile, local float *largest)
 {
-    for (uint j = get_local_id(0); j < rows.even * STEP; j += get_local_size(0))
+    const uint even = rows.masked && key < to ? rows.even : 0;
+    for (uint j = get_local_id(0); j < even * STEP; j += get_local_size(0))
         tile[j] = addend_of(j / STEP, key + j % STEP, rows, flags, mask);
     barrier(CLK_LOCAL_MEM_FENCE);
-    for (uint r = get_local_id(0); r < rows.even; r += get_local_size(0)) {
+    for (uint r = get_local_id(0); r < even; r += get_local_size(0)) {
         float most = -INFINITY;
         for (uint j = 0; j < STEP; j++)
             most = et_larger(most, tile[r * STEP + j]);
@@ -110,24 +114,9 @@ static bool any_sees(ulong key, struct rows rows, struct flags flags, global con
     }
     barrier(CLK_LOCAL_MEM_FENCE);
     float most = -INFINITY;
-    for (uint r = 0; r < rows.even; r++)
+    for (uint r = 0; r < even; r++)
         most = et_larger(most, largest[r]);
-    return most != -INFINITY;
-}
-
-/*
- * The first step from `key` on, before `to`, of which a row sees a key; without a mask every step is one. As a loop: a
- * branch around barriers, though all items take it alike, is more than PoCL's compiler copes with.
- */
-static ulong next_step(ulong key, ulong to, struct rows rows, struct flags flags,
-                       global const STORED(MASK_DTYPE) *mask, local float *tile, local float *largest)
-{
-    bool seen = !rows.masked;
-    while (!seen && key < to) {
-        seen = any_sees(key, rows, flags, mask, tile, largest);
-        key = seen ? key : key + STEP;
-    }
-    return key;
+    return rows.masked ? most != -INFINITY : key < to;
 }
 
 /* How many of the n elements from `at` on are left; a subtraction that stops at 0 would be an intrinsic Oclgrind has not.
@@ -260,13 +249,14 @@ static void add_values(local float *acc, uint stride, local const float *factor,
 }
 
 /* The sink's logit joins a row's sums; factor[r]: what is left to multiply its values by. */
-static void add_sinks(local float *largest, local float *sum, local float *factor, uint even, float sink)
+static void add_sinks(local float *largest, local float *sum, local float *factor, uint even,
+                      global const STORED(SINKS_DTYPE) *sinks, ulong at)
 {
     for (uint r = get_local_id(0); r < even; r += get_local_size(0)) {
         float m = largest[r], l = sum[r];
         if (m == -INFINITY)
             continue;
-        factor[r] = et_add_sink(sink, &m, &l);
+        factor[r] = et_add_sink(LOAD(SINKS_DTYPE)(sinks, at), &m, &l);
         sum[r] = l;
     }
 }
@@ -283,6 +273,10 @@ static void store_rows(global STORED(OUT_DTYPE) *out, ulong at, ulong out_stride
     }
 }
 
+/*
+ * Loops and sinks have no branch around their barriers, but run once where there is nothing to do, on no keys or rows:
+ * PoCL's compiler copies what follows such a branch, which makes it three times as slow.
+ */
 kernel void flash_attn_tile_f32(ARGUMENTS)
 {
     local float acc[MOST_ACC], tile[MOST_TILE], score[MOST_ROWS * LINE], q_tile[MOST_Q];
@@ -308,18 +302,21 @@ kernel void flash_attn_tile_f32(ARGUMENTS)
         largest[r] = -INFINITY;
         sum[r] = 0.0f;
     }
-    const ulong from = first_key(group.first, flags), to = end_key(group.first + group.n - 1, flags);
-    for (ulong key = next_step(from / STEP * STEP, to, group, flags, mask, tile, factor); key < to;
-         key = next_step(key + STEP, to, group, flags, mask, tile, factor)) {
-        const ulong keys = min((ulong)STEP, kv_length - key);
-        for (ulong c = 0; c < head_dim; c += slice) {
+    const ulong to = end_key(group.first + group.n - 1, flags);
+    ulong key = first_key(group.first, flags) / STEP * STEP;
+    do {
+        const bool seen = any_sees(key, to, group, flags, mask, tile, factor);
+        const ulong keys = seen ? min((ulong)STEP, kv_length - key) : 0;
+        ulong c = 0, d = 0;
+        do {
             const ulong n = min((ulong)slice, head_dim - c);
             barrier(CLK_LOCAL_MEM_FENCE);
             load_q(q_tile, slice, n, q, q_at + c, q_stride1, group);
             load_keys(tile, slice, n, k, k_at + key * k_stride1 + c, k_stride1, keys);
             barrier(CLK_LOCAL_MEM_FENCE);
             add_products(score, group.even, q_tile, tile, slice, n, c == 0);
-        }
+            c += slice;
+        } while (seen && c < head_dim);
         barrier(CLK_LOCAL_MEM_FENCE);
         finish_scores(score, key, group, flags, how, mask);
         barrier(CLK_LOCAL_MEM_FENCE);
@@ -328,19 +325,18 @@ kernel void flash_attn_tile_f32(ARGUMENTS)
         weigh(score, largest, group.even);
         barrier(CLK_LOCAL_MEM_FENCE);
         add_weights(sum, factor, score, group.even);
-        for (ulong d = 0; d < v_head_dim; d += slice) {
+        do {
             barrier(CLK_LOCAL_MEM_FENCE);
             load_values(tile, slice, v_head_dim - d, v, v_at + key * v_stride1 + d, v_stride1, keys);
             barrier(CLK_LOCAL_MEM_FENCE);
             add_values(acc + d, stride, factor, score, group.even, tile, slice, stride - d, keys);
-        }
+            d += slice;
+        } while (seen && d < v_head_dim);
         barrier(CLK_LOCAL_MEM_FENCE);
-    }
+        key += STEP;
+    } while (key < to);
+    add_sinks(largest, sum, factor, has_sinks ? group.even : 0, sinks, sinks_at + head);
     barrier(CLK_LOCAL_MEM_FENCE);
-    if (has_sinks) {
-        add_sinks(largest, sum, factor, group.even, LOAD(SINKS_DTYPE)(sinks, sinks_at + head));
-        barrier(CLK_LOCAL_MEM_FENCE);
-    }
     store_rows(out, out_at + batch * out_stride0 + head * out_stride2, out_stride1, v_head_dim, group, acc, stride,
                largest, sum, factor, has_sinks != 0);
 }
