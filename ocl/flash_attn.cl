@@ -119,11 +119,10 @@ static bool any_sees(ulong key, ulong to, struct rows rows, struct flags flags, 
     return rows.masked ? most != -INFINITY : key < to;
 }
 
-/* How many of the n elements from `at` on are left; a subtraction that stops at 0 would be an intrinsic Oclgrind has not.
- */
-static ulong left_of(ulong n, ulong at)
+/* How many of n channels fall into quad t. A subtraction that stops at 0 would be an intrinsic Oclgrind has not. */
+static ulong lanes_of(ulong n, ulong t)
 {
-    return at < n ? n - at : 0;
+    return n / 4 > t ? 4 : n / 4 == t ? n % 4 : 0;
 }
 
 /* to[r][c] = q of row r, channel c of n; rows that are not there are zeros. */
@@ -132,7 +131,7 @@ static void load_q(local float *to, uint slice, ulong n, global const STORED(Q_D
 {
     for (uint j = get_local_id(0); j < rows.even * (slice / 4); j += get_local_size(0)) {
         const uint r = j / (slice / 4), c = j % (slice / 4) * 4;
-        vstore4(LOAD4(Q_DTYPE)(q, at + (rows.first + r) * stride + c, r < rows.n ? left_of(n, c) : 0), 0,
+        vstore4(LOAD4(Q_DTYPE)(q, at + (rows.first + r) * stride + c, r < rows.n ? lanes_of(n, c / 4) : 0), 0,
                 to + r * slice + c);
     }
 }
@@ -143,7 +142,7 @@ static void load_keys(local float *to, uint slice, ulong n, global const STORED(
 {
     for (uint i = get_local_id(0); i < STEP * (slice / 4); i += get_local_size(0)) {
         const uint j = i % STEP, c = i / STEP * 4;
-        const float4 x = LOAD4(K_DTYPE)(k, at + j * stride + c, j < keys ? left_of(n, c) : 0);
+        const float4 x = LOAD4(K_DTYPE)(k, at + j * stride + c, j < keys ? lanes_of(n, c / 4) : 0);
         to[c * STEP + j] = x.x;
         to[(c + 1) * STEP + j] = x.y;
         to[(c + 2) * STEP + j] = x.z;
@@ -157,7 +156,7 @@ static void load_values(local float *to, uint slice, ulong n, global const STORE
 {
     for (uint i = get_local_id(0); i < STEP * (slice / 4); i += get_local_size(0)) {
         const uint j = i / (slice / 4), d = i % (slice / 4) * 4;
-        vstore4(LOAD4(V_DTYPE)(v, at + j * stride + d, j < keys ? left_of(n, d) : 0), 0, to + j * slice + d);
+        vstore4(LOAD4(V_DTYPE)(v, at + j * stride + d, j < keys ? lanes_of(n, d / 4) : 0), 0, to + j * slice + d);
     }
 }
 
