@@ -267,7 +267,9 @@ static void store_rows(global STORED(OUT_DTYPE) *out, ulong at, ulong out_stride
     for (uint i = get_local_id(0); i < rows.n * v_head_dim; i += get_local_size(0)) {
         const uint r = i / (uint)v_head_dim, d = i % (uint)v_head_dim;
         const float x = acc[r * stride + d];
-        const float value = largest[r] == -INFINITY ? 0.0f : et_div(sunk ? et_rescaled(x, factor[r]) : x, sum[r]);
+        /* rusticl makes a product of fma(x, 0, 0), which is -0 of a negative x. */
+        const float merged = !sunk ? x : factor[r] == 0.0f ? 0.0f : et_rescaled(x, factor[r]);
+        const float value = largest[r] == -INFINITY ? 0.0f : et_div(merged, sum[r]);
         STORE(OUT_DTYPE)(out, at + (rows.first + r) * out_stride + d, value);
     }
 }
