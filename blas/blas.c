@@ -8,6 +8,7 @@
 static const struct et_variant *const variants[] = {
     &et_blas_gqa_av.variant,
     &et_blas_skinny_gemm.variant,
+    &et_blas_flash_attn.variant,
     NULL,
 };
 

@@ -55,6 +55,6 @@ struct et_claim et_blas_claim(int64_t depth);
 void et_blas_load(const struct et_tensor *tensor, int64_t row, int64_t n, float *dst);
 void et_blas_store(const struct et_tensor *tensor, void *out, int64_t row, int64_t n, const float *src);
 
-extern const struct et_blas_variant et_blas_gqa_av, et_blas_skinny_gemm;
+extern const struct et_blas_variant et_blas_gqa_av, et_blas_skinny_gemm, et_blas_flash_attn;
 
 #endif

@@ -198,7 +198,7 @@ class Refused(OpenBlas):
                          (done.returncode, done.stderr))
 
 
-OPERATORS = {'gqa_av', 'skinny_gemm'}
+OPERATORS = {'gqa_av', 'skinny_gemm', 'flash_attn'}
 
 if __name__ == '__main__':
     there = run('list', 'devices', '--port', 'openblas')
