@@ -41,6 +41,11 @@ enum et_status et_dump_port(struct et_offer *offer, struct et_error *error)
 
 /* ---- Writing ---- */
 
+static int32_t twice(int32_t depth)
+{
+    return depth > INT32_MAX / 2 ? INT32_MAX : 2 * depth;
+}
+
 /* Of the variants that take this shape, layouts aside, the one with the longest chains of roundings. */
 static enum et_status widest_claim(const struct et_problem *problem, struct et_claim *claim,
                                    struct et_error *error)
@@ -64,7 +69,8 @@ static enum et_status widest_claim(const struct et_problem *problem, struct et_c
     }
     if (!found)
         return ET_REFUSED;
-    claim->arith.depth_sum = claim->arith.depth_sum > INT32_MAX / 2 ? INT32_MAX : 2 * claim->arith.depth_sum;
+    claim->arith.depth_sum = twice(claim->arith.depth_sum);
+    claim->arith.depth_qk = twice(claim->arith.depth_qk);
     return ET_OK;
 }
 

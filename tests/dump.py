@@ -459,6 +459,11 @@ class EveryOperator(BuiltIn):
         self.assertEqual(set(built.operators(ETALON)), {run['id'].split('/')[0] for run in runs})
         self.assert_passes(runs, files=False)
 
+    def test_has_twice_the_roundings_of_a_chain_claimed_of_scores_and_of_sums(self):
+        run, = self.dumped_of('-k', 'flash_attn/llm/smoke/normal/*', '-t', 'smoke')
+        arith = run['steps'][0]['claim']['arith']
+        self.assertEqual((2 * 64, 2 * 197), (arith['depth_qk'], arith['depth_sum']))  # 64 channels, 197 keys
+
     def test_of_every_storage_type_passes_with_the_oracles_values(self):
         runs = self.dumped_of('-k', '*/types/*')
         filed, types = set(), set()
