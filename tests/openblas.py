@@ -159,9 +159,11 @@ class AnotherLibrary(OpenBlas):
                          ('alpha * sum;', '0.999F * alpha * sum;'),
                          ('b[l * ldb + j] : b[j * ldb + l]', 'b[j * ldb + l] : b[l * ldb + j]'),  # transposed
                          ('j < n; j++', 'j + 1 < n; j++')):  # the last column lost
-            status, _, lines, done = self.judged('--tier', 'smoke', '--operator', 'gqa_av', **self.stand_in((old, new)))
-            self.assertEqual(1, status, done.stdout + done.stderr)
-            self.assertIn('FAIL', {line['verdict'] for line in lines}, new)
+            for op in 'gqa_av', 'flash_attn':
+                with self.subTest(op, bug=new):
+                    status, _, lines, done = self.judged('--tier', 'smoke', '--operator', op, **self.stand_in((old, new)))
+                    self.assertEqual(1, status, done.stdout + done.stderr)
+                    self.assertIn('FAIL', {line['verdict'] for line in lines})
 
     def test_that_dies_is_an_error_with_the_signal(self):
         dies = self.stand_in(('            float sum = 0;', '            float sum = 0;\n            __builtin_abort();'))
