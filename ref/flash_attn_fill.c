@@ -74,14 +74,12 @@ static int key_bits(int64_t keys)
     return bits;
 }
 
-/* The least step: of four binary digits, so that every type holds it, and at least 1. Inf: the scale is 0. */
+/* The least step: of four binary digits, so that every type holds it, and at least 1. */
 static double step_of(const struct et_flash_attn *p)
 {
     const double scale = (double)et_fa_scale(p);
     const double least = cold / (2 * scale);
     double unit = 0.125;
-    if (scale == 0)
-        return INFINITY;
     while (15 * unit < least)
         unit *= 2;
     const double step = ceil(least / unit) * unit;
@@ -406,6 +404,18 @@ static enum et_status check_view(const struct et_problem *problem, const char *n
                    name, (long long)codes, (long long)p->kv_length, (long long)p->v_head_dim);
 }
 
+/* Kernels that scale q first, without rounding it, have scores of 0 up to rounding elsewhere: the same for
+ * all hot keys, but not for a sink. */
+static enum et_status check_sink(const struct et_flash_attn *p, enum et_fill_kind kind,
+                                 struct et_error *error)
+{
+    int exponent;
+    if (kind != ET_FILL_BALANCE || !p->sinks || frexpf(et_fa_scale(p), &exponent) == 0.5F)
+        return ET_OK;
+    return et_fail(error, ET_REFUSED, "balance with sinks needs a scale that is a power of two, it is %g",
+                   (double)et_fa_scale(p));
+}
+
 enum et_status et_fa_takes(const struct et_problem *problem, enum et_fill_kind kind, struct et_error *error)
 {
     const struct et_flash_attn *p = problem->params;
@@ -419,6 +429,8 @@ enum et_status et_fa_takes(const struct et_problem *problem, enum et_fill_kind k
     enum et_status status = check_softcap(p, name, error);
     if (status == ET_OK)
         status = check_scale(problem, name, error);
+    if (status == ET_OK)
+        status = check_sink(p, kind, error);
     return status == ET_OK ? check_view(problem, name, error) : status;
 }
 

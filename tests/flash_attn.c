@@ -415,6 +415,12 @@ START_TEST(what_is_no_attention_is_refused_by_name)
         {{1, 1, 1, 1, 8, 8, 1, 1, 0, 0, -2, 0, 0, 1, 1, 0, 0, 0}, "window_right is -2"},
         {{1, 1, 1, 1, 8, 8, 1, 1, 0, 0, -1, 0, 0, 1, 1, -1, 0, 0}, "scale is -1"},
         {{1, 1, 1, 1, 8, 8, 1, 1, 0, 0, -1, 0, 0, 1, 1, 0, -1, 0}, "softcap is -1"},
+        {{1, 1, 1, 1, 8, 8, 1, 1, 0, 0, -1, 0, 0, 1, 1, 1e-60, 0, 0},
+         "scale is 1e-60, must be 0 or at least 2^-126"},
+        {{1, 1, 1, 1, 8, 8, 1, 1, 0, 0, -1, 0, 0, 1, 1, 0, 0x1p-127, 0},
+         "softcap is 5.87747e-39, must be 0 or at least 2^-126"},
+        {{1, 1, 1, 1, 8, 8, 1, 1, 0, 0, -1, 0, 1, 1, 1, 0, 0, 1e-40},
+         "max_bias is 1e-40, must be 0 or at least 2^-126"},
     };
     const struct et_operator *op = et_operator_named("flash_attn");
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {

@@ -854,7 +854,8 @@ START_TEST(a_problem_without_an_exact_result_is_refused_by_name)
         {64, 67, 1e-3, 0, 0, ET_F16,
          "onehot needs 4.26e+05 in q at a scale of 0.001, f16 takes up to 6.55e+04"},
         {64, 67, 1e-3, 0, 0, ET_BF16, NULL},
-        {64, 67, 1e-60, 0, 0, ET_F32, "onehot needs inf in q at a scale of 0, f32 takes up to 1.7e+38"},
+        {64, 67, 0x1p-126, 0, 0, ET_F32,
+         "onehot needs 3.54e+40 in q at a scale of 1.18e-38, f32 takes up to 1.7e+38"},
         {64, 67, 0x1p64, 0, 0, ET_F16, NULL},
         {1024, 131072, 0, 0, 0, ET_F16, NULL}, /* 1664 * 32 = 53248 */
     };
@@ -874,6 +875,36 @@ START_TEST(a_problem_without_an_exact_result_is_refused_by_name)
         const enum et_status status = problem.op->takes(&problem, ET_FILL_ONEHOT, &error);
         ck_assert_str_eq(error.text, of[i].says ? of[i].says : "");
         ck_assert_int_eq(status, of[i].says ? ET_REFUSED : ET_OK);
+    }
+}
+END_TEST
+
+START_TEST(balance_with_sinks_needs_a_scale_that_is_a_power_of_two)
+{
+    const struct {
+        int64_t head_dim, sinks;
+        double scale;
+        const char *says;
+    } of[] = {
+        {64, 1, 0, ""}, /* 1/8 */
+        {32, 0, 0, ""},
+        {32, 1, 0.25, ""},
+        {32, 1, 0, "balance with sinks needs a scale that is a power of two, it is 0.176777"},
+    };
+    for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
+        struct et_flash_attn p = shape(1, 1, 40);
+        p.head_dim = of[i].head_dim;
+        p.sinks = of[i].sinks;
+        p.scale = of[i].scale;
+        struct et_problem problem = {.op = et_operator_named("flash_attn"), .params = &p};
+        ck_assert_int_eq(problem.op->shape(&p, problem.tensor, NULL), ET_OK);
+        for (int t = 0; t <= ET_FA_OUT; t++)
+            problem.tensor[t].dtype = usual[t];
+        struct et_error error = {""};
+        const enum et_status status = problem.op->takes(&problem, ET_FILL_BALANCE, &error);
+        ck_assert_str_eq(error.text, of[i].says);
+        ck_assert_int_eq(status, of[i].says[0] ? ET_REFUSED : ET_OK);
+        ck_assert_int_eq(problem.op->takes(&problem, ET_FILL_ONEHOT, &error), ET_OK);
     }
 }
 END_TEST
@@ -924,6 +955,7 @@ Suite *et_suite(void)
     tcase_add_test(exact, equal_has_hot_keys_on_both_sides_of_a_step_and_in_many);
     tcase_add_test(exact, balance_shows_a_sink_that_is_ignored);
     tcase_add_test(exact, balance_finds_two_keys_among_three);
+    tcase_add_test(exact, balance_with_sinks_needs_a_scale_that_is_a_power_of_two);
     tcase_add_test(exact, sinks_of_onehot_and_equal_weigh_nothing_and_are_finite_in_every_other_head);
     tcase_add_test(exact, a_copy_of_a_row_of_v_is_named);
     tcase_add_test(exact, a_problem_without_an_exact_result_is_refused_by_name);
