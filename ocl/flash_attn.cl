@@ -226,6 +226,11 @@ static void add_weights(local float *sum, local const float *factor, local const
     }
 }
 
+static float8 rescaled8(float8 sum, float factor)
+{
+    return factor == 0.0f ? (float8)(0.0f) : sum * factor;
+}
+
 /* acc[r][d] goes on by the keys of a step, for the channels of a slice, at most `channels`, of which v has the values. */
 static void add_values(local float *acc, uint stride, local const float *factor, local const float *weight, uint even,
                        local const float *v, uint slice, uint channels, uint keys)
@@ -235,8 +240,8 @@ static void add_values(local float *acc, uint stride, local const float *factor,
         const uint r = i / octets * 2, d = i % octets * 8;
         local float *at = acc + r * stride + d;
         local const float *p = weight + r * LINE;
-        float8 a = fma(vload8(0, at), (float8)(factor[r]), 0.0f);
-        float8 b = fma(vload8(0, at + stride), (float8)(factor[r + 1]), 0.0f);
+        float8 a = rescaled8(vload8(0, at), factor[r]);
+        float8 b = rescaled8(vload8(0, at + stride), factor[r + 1]);
         for (uint j = 0; j < keys; j++) {
             const float8 x = vload8(0, v + j * slice + d);
             a = fma((float8)(p[j]), x, a);
@@ -267,8 +272,7 @@ static void store_rows(global STORED(OUT_DTYPE) *out, ulong at, ulong out_stride
     for (uint i = get_local_id(0); i < rows.n * v_head_dim; i += get_local_size(0)) {
         const uint r = i / (uint)v_head_dim, d = i % (uint)v_head_dim;
         const float x = acc[r * stride + d];
-        /* rusticl makes a product of fma(x, 0, 0), which is -0 of a negative x. */
-        const float merged = !sunk ? x : factor[r] == 0.0f ? 0.0f : et_rescaled(x, factor[r]);
+        const float merged = sunk ? et_rescaled(x, factor[r]) : x;
         const float value = largest[r] == -INFINITY ? 0.0f : et_div(merged, sum[r]);
         STORE(OUT_DTYPE)(out, at + (rows.first + r) * out_stride + d, value);
     }

@@ -24,10 +24,11 @@ static inline float et_rescale(float m, float to)
     return et_exp(m - to);
 }
 
-/* A sum times that factor; of zeros always +0. */
+/* A sum times that factor, but +0 for a factor of 0: some devices lose what tells fma(x, 0, +0) from x * 0.
+ */
 static inline float et_rescaled(float sum, float factor)
 {
-    return ET_FMA(sum, factor, 0.0f);
+    return factor == 0.0f ? 0.0f : sum * factor;
 }
 
 /*
