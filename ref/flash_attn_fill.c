@@ -43,13 +43,12 @@ static void holes(uint64_t seed, double share, int64_t at, int64_t n, float *dst
 }
 
 /*
- * The exact family. Key j says its own number: of its last `bits` + 1 channels, channel b holds 1 or -1 by
- * bit b of j, and the last one 1. A row cares about some of the bits of a target: in those channels q is the
- * target's sign times a step or two, and in the last one it takes the sum of the steps away. So the score is
- * exactly 0 for every key that agrees with the target, the hot ones, and -104 or less for all others, which
- * weigh nothing. The steps add up to a power of two times the least, so that hot scores are 0 in kernels that
- * scale and round q first as well. V codes the number of its row, and so do the other channels of K, whose
- * head V may be.
+ * The exact family. Key j spells its own number: of the last 2 bits channels of its row of K, channel 2 b + 1
+ * holds bit b of j and channel 2 b the opposite, as 0 or 1. A row cares about some of the bits of a target:
+ * in those channels where they are not the target's, q is a large negative number, and 0 elsewhere. So the
+ * score is a sum of zeros for every key that agrees with the target, the hot ones, however a kernel scales,
+ * rounds and adds; it is -104 or less for all others, which weigh nothing. V codes the number of its row, and
+ * so do the other channels of K, whose head V may be.
  */
 
 enum {
@@ -74,25 +73,20 @@ static int key_bits(int64_t keys)
     return bits;
 }
 
-/* The least step: of four binary digits, so that every type holds it, and at least 1. */
-static double step_of(const struct et_flash_attn *p)
+/* In q: what a bit that is not the target's adds to a score, before the scale. A power of two, so that every
+ * type holds it. */
+static double penalty(const struct et_flash_attn *p)
 {
-    const double scale = (double)et_fa_scale(p);
-    const double least = cold / (2 * scale);
-    double unit = 0.125;
-    while (15 * unit < least)
-        unit *= 2;
-    const double step = ceil(least / unit) * unit;
-    return step > 1 ? step : 1;
+    int exponent;
+    const double fraction = frexp(cold / (double)et_fa_scale(p), &exponent);
+    const double least = ldexp(1, fraction == 0.5 ? exponent - 1 : exponent);
+    return least > 1 ? least : 1;
 }
 
-/* What the steps of so many bits add up to, in steps. */
-static int power_from(int n)
+/* Channels of a row of K that spell its key. */
+static int spelling(const struct et_flash_attn *p)
 {
-    int power = 1;
-    while (power < n)
-        power *= 2;
-    return n > 0 ? power : 0;
+    return 2 * key_bits(p->kv_length);
 }
 
 /* A row of q, and the keys that its flags and its mask show: what et_fa_row has of data, before there are
@@ -298,24 +292,15 @@ static struct hot hot_of(const struct et_problem *problem, const struct et_fill 
 static void fill_query(const struct et_problem *problem, const struct et_fill *fill, int64_t i, float *dst)
 {
     const struct et_flash_attn *p = problem->params;
-    const int bits = key_bits(p->kv_length);
     const struct row r = row_at(p, fill->seed, i);
-    const float step = (float)step_of(p);
     memset(dst, 0, (size_t)p->head_dim * sizeof *dst);
-    if (p->head_dim <= bits || seen_from(&r, r.from) < 0)
+    if (p->head_dim < spelling(p) || seen_from(&r, r.from) < 0)
         return;
     const struct hot hot = hot_of(problem, fill, &r, i);
-    float *const score = dst + p->head_dim - bits - 1;
-    int cared = 0;
-    for (int b = 0; b < bits; b++)
-        cared += !(hot.careless >> b & 1);
-    int twice = power_from(cared) - cared;
-    score[bits] = 0 - step * (float)power_from(cared);
-    for (int b = 0; b < bits; b++) {
-        if (hot.careless >> b & 1)
-            continue;
-        score[b] = (hot.target >> b & 1 ? step : -step) * (twice-- > 0 ? 2 : 1);
-    }
+    float *const spelt = dst + p->head_dim - spelling(p);
+    for (int b = 0; b < key_bits(p->kv_length); b++)
+        if (!(hot.careless >> b & 1))
+            spelt[2 * b + !(hot.target >> b & 1)] = -(float)penalty(p);
 }
 
 /* Row i of K or of V, of n channels. */
@@ -323,13 +308,11 @@ static void fill_cache(const struct et_flash_attn *p, int tensor, int64_t i, int
 {
     const int64_t digits = et_code_digits(p->kv_batch * p->kv_length * p->kv_heads);
     const int64_t j = i / p->kv_heads % p->kv_length;
-    const int bits = key_bits(p->kv_length);
-    const int64_t codes = tensor == ET_FA_V ? n : n - bits - 1;
-    for (int64_t d = 0; d < n; d++)
-        if (d < codes)
-            dst[d] = et_code(digits, i, d);
-        else
-            dst[d] = d == codes + bits || j >> (d - codes) & 1 ? 1 : -1;
+    const int64_t codes = tensor == ET_FA_V ? n : n - spelling(p);
+    for (int64_t d = 0; d < n; d++) {
+        const int64_t at = d - codes;
+        dst[d] = d < codes ? et_code(digits, i, d) : (float)((j >> at / 2 & 1) == at % 2);
+    }
 }
 
 static void fill_exact(const struct et_problem *problem, const struct et_fill *fill, int tensor, int64_t row,
@@ -377,16 +360,13 @@ static enum et_status check_softcap(const struct et_flash_attn *p, const char *n
 
 static enum et_status check_scale(const struct et_problem *problem, const char *name, struct et_error *error)
 {
-    /* Sums of a score's terms reach twice the largest. */
     const struct et_flash_attn *p = problem->params;
     const struct et_format *q = et_format(problem->tensor[ET_FA_Q].dtype);
-    const double half = et_format(ET_F32)->max / 2, most = q->max < half ? q->max : half;
-    const int bits = key_bits(p->kv_length);
-    const double largest = bits > 0 ? step_of(p) * power_from(bits) : 0;
-    if (largest <= most)
+    const double most = fmin(q->max, et_format(ET_F32)->max / 64); /* sums of a score's terms stay finite */
+    if (spelling(p) == 0 || penalty(p) <= most)
         return ET_OK;
     return et_fail(error, ET_REFUSED, "%s needs %.3g in q at a scale of %.3g, %s takes up to %.3g", name,
-                   largest, (double)et_fa_scale(p), q->name, most);
+                   penalty(p), (double)et_fa_scale(p), q->name, most);
 }
 
 /* Of a V that is the head of K's rows, those that spell keys are no codes. */
@@ -394,7 +374,7 @@ static enum et_status check_view(const struct et_problem *problem, const char *n
 {
     const struct et_tensor *k = &problem->tensor[ET_FA_K], *v = &problem->tensor[ET_FA_V];
     const struct et_flash_attn *p = problem->params;
-    const int64_t codes = p->head_dim - key_bits(p->kv_length) - 1;
+    const int64_t codes = p->head_dim - spelling(p);
     const bool view = et_tensor_home(problem, ET_FA_K) == et_tensor_home(problem, ET_FA_V) &&
                       k->offset == v->offset && memcmp(k->stride, v->stride, sizeof k->stride) == 0;
     if (!view || p->v_head_dim <= codes)
@@ -404,33 +384,18 @@ static enum et_status check_view(const struct et_problem *problem, const char *n
                    name, (long long)codes, (long long)p->kv_length, (long long)p->v_head_dim);
 }
 
-/* Kernels that scale q first, without rounding it, have scores of 0 up to rounding elsewhere: the same for
- * all hot keys, but not for a sink. */
-static enum et_status check_sink(const struct et_flash_attn *p, enum et_fill_kind kind,
-                                 struct et_error *error)
-{
-    int exponent;
-    if (kind != ET_FILL_BALANCE || !p->sinks || frexpf(et_fa_scale(p), &exponent) == 0.5F)
-        return ET_OK;
-    return et_fail(error, ET_REFUSED, "balance with sinks needs a scale that is a power of two, it is %g",
-                   (double)et_fa_scale(p));
-}
-
 enum et_status et_fa_takes(const struct et_problem *problem, enum et_fill_kind kind, struct et_error *error)
 {
     const struct et_flash_attn *p = problem->params;
     const char *name = et_fill_name(kind);
-    const int channels = key_bits(p->kv_length) + 1;
-    if (p->head_dim < channels)
+    if (p->head_dim < spelling(p))
         return et_fail(error, ET_REFUSED, "%s needs a head_dim of at least %d for %lld keys, it is %lld",
-                       name, channels, (long long)p->kv_length, (long long)p->head_dim);
+                       name, spelling(p), (long long)p->kv_length, (long long)p->head_dim);
     if (p->max_bias > 0)
         return et_fail(error, ET_REFUSED, "%s needs a max_bias of 0, it is %g", name, p->max_bias);
     enum et_status status = check_softcap(p, name, error);
     if (status == ET_OK)
         status = check_scale(problem, name, error);
-    if (status == ET_OK)
-        status = check_sink(p, kind, error);
     return status == ET_OK ? check_view(problem, name, error) : status;
 }
 
