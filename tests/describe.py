@@ -31,6 +31,13 @@ PLANTED = {
         'another_order': ('ulong k = from; k < end; k++', 'ulong k = end; k-- > from;', 'FAIL', 'replay', True),
         'not_written': ('        if (n >= tokens)\n', '        if (n + 1 >= tokens)\n', 'FAIL', 'written', False),
         'not_there': ('kernel void skinny_gemm_naive(', 'kernel void skinny_gemm_other(', 'ERROR', None, False)},
+    'flash_attn/llm/smoke/normal/tile_f32': {
+        'no_sink': ('has_sinks ? group.even : 0', '0', 'FAIL', 'bound', False),
+        'term_lost': ('min((ulong)STEP, kv_length - key)', 'min((ulong)STEP, kv_length - key - 1)', 'FAIL', 'bound', False),
+        'another_order': ('            l = l + weight[r * LINE + j];', '            l = l + weight[r * LINE + STEP - 1 - j];',
+                          'FAIL', 'replay', True),
+        'not_written': ('i < rows.n * v_head_dim;', 'i + 1 < rows.n * v_head_dim;', 'FAIL', 'written', False),
+        'not_there': ('kernel void flash_attn_tile_f32(', 'kernel void flash_attn_other(', 'ERROR', None, False)},
 }
 
 
