@@ -84,9 +84,11 @@ class AllMutants(Folder):
         for operator in others:
             done = mutate('--operator', operator)
             self.assertEqual(0, done.returncode, done.stdout + done.stderr)
-            killed, of = re.search(r'(\d+) of (\d+) mutants killed, by nmse alone', done.stdout).groups()
-            self.assertEqual(killed, of)
-            self.assertGreaterEqual(int(of), 20)
+            killed, of, flagged, honest = re.search(
+                r'(\d+) of (\d+) mutants killed, by nmse alone \d+; (\d+) of (\d+) honest', done.stdout).groups()
+            self.assertEqual((of, '0'), (killed, flagged))
+            self.assertGreaterEqual(int(of), 30)
+            self.assertGreaterEqual(int(honest), 5)
 
 
 class Mutate(Folder):
@@ -151,6 +153,11 @@ class Mutate(Folder):
         done = self.quick('--port', f'ocl:{kernels}')
         self.assertEqual(1, done.returncode)
         self.assertIn("the kernels as they are do not pass: etalon run 'gqa_av/teeth/packed/normal/", done.stdout)
+
+    def test_sees_a_window_of_4096_that_is_one_key_off_either_way(self):
+        done = mutate('window-one-wider', 'window-one-narrower', '-k', 'flash_attn/teeth/window-4096/*')
+        self.assertEqual(0, done.returncode, done.stdout + done.stderr)
+        self.assertIn('2 of 2 mutants killed', done.stdout)
 
     def test_sees_a_lost_partial_and_a_lost_eighth_head_by_onehot_alone(self):
         mutants = 'partial-40-lost', 'split-partial-63-lost', 'tile2-eighth-head-misplaced', 'split-eighth-head-lost'
