@@ -652,9 +652,9 @@ END_TEST
 
 /* ---- Tiers ---- */
 
-/* 67 keys have 7 bits. */
+/* 67 keys have 7 bits, of 2 channels each. */
 #define NARROW "'params':{'q_heads':1,'kv_heads':1,'head_dim':5,'kv_length':67}"
-#define SAYS   "balance needs a head_dim of at least 8 for 67 keys, it is 5"
+#define SAYS   "balance needs a head_dim of at least 14 for 67 keys, it is 5"
 
 START_TEST(a_fill_without_an_exact_result_is_a_bad_case)
 {
@@ -671,10 +671,11 @@ START_TEST(a_fill_without_an_exact_result_is_a_bad_case)
          ",'data':{'k':{'fill':'balance'}}}]}",
          "t.json:2:1: flash_attn/t/a: " SAYS},
         {"{'format':1,'operator':'flash_attn','defaults':{" NARROW ",'fills':['balance']},'cases':[\n"
-         "{'name':'a','shapes':[{'head_dim':8},{'head_dim':5}]}]}",
+         "{'name':'a','shapes':[{'head_dim':14},{'head_dim':5}]}]}",
          "t.json:2:1: flash_attn/t/a/shape=s1: " SAYS},
         {"{'format':1,'operator':'flash_attn','defaults':{" NARROW ",'fills':['balance']},'cases':[\n"
-         "{'name':'a','params':{'head_dim':7,'kv_length':64},'twins':[{'params':{'kv_length':67,'head_dim':5}"
+         "{'name':'a','params':{'head_dim':12,'kv_length':64},'twins':[{'params':{'kv_length':67,'head_dim':"
+         "5}"
          "}]}]}",
          "t.json:2:1: flash_attn/t/a: twin 0: " SAYS},
     };
