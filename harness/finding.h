@@ -79,6 +79,11 @@ struct et_predicted {
 
 /* Of element k of sampled unit u. */
 struct et_predicted et_predict(const struct et_subject *s, const struct et_unit *unit, int64_t u, int64_t k);
+/*
+ * 1 / var(alpha) of a row whose squares add up to ref2, var(alpha) being weighted / ref2^2; 0, which leaves
+ * it out of `gain`, of a reference that is zero or too small for its square to be a double.
+ */
+double et_gain_weight(double ref2, double weighted);
 /* What is left of a sum of pulls where that much of it, of either sign, is allowed. */
 double et_undrifted(double pull, double drift);
 /* |err| / tolerance; Inf for what no limit covers: a NaN, or any error where none is allowed. */

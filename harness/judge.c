@@ -107,6 +107,12 @@ struct et_predicted et_predict(const struct et_subject *s, const struct et_unit 
     return p;
 }
 
+double et_gain_weight(double ref2, double weighted)
+{
+    const double weight = ref2 * ref2 / weighted;
+    return weight > 0 ? weight : 0; /* NaN: 0 / 0, or an infinite variance of nothing */
+}
+
 double et_undrifted(double pull, double drift)
 {
     return pull - copysign(fmin(fabs(pull), drift), pull);
@@ -256,12 +262,13 @@ static void add_row(const struct subject *s, const struct row *row, int64_t firs
         sums->energy_variance += 0.8 * row->variance2 / (row->variance * row->variance);
         sums->energy_rows++;
     }
-    if (row->ref2 != 0 && !again) {
-        /* alpha = cross / ref2, var(alpha) = weighted / ref2^2 + common */
-        const double weighted = row->weighted + row->common * row->ref2 * row->ref2;
+    /* alpha = cross / ref2, var(alpha) = weighted / ref2^2 */
+    const double weighted = row->weighted + row->common * row->ref2 * row->ref2;
+    const double weight = et_gain_weight(row->ref2, weighted);
+    if (weight > 0 && !again) {
         sums->pull += row->cross * row->ref2 / weighted;
-        sums->weight += row->ref2 * row->ref2 / weighted;
-        sums->drift += row->drift * row->ref2 * row->ref2 / weighted;
+        sums->weight += weight;
+        sums->drift += row->drift * weight;
         sums->gain_rows++;
     }
 }
@@ -436,7 +443,7 @@ enum et_fill_kind et_exact_fill(const struct et_case *c, int step, enum et_fill_
         if (c->op->tensors[t].role != ET_INPUT)
             continue;
         const enum et_fill_kind kind = d->given ? d->fill.kind : fill;
-        /* A view has the other's data; whether that is exact, only an operator that looks into shapes knows. */
+        /* A view has the other's data: whether that is exact, only one that looks into shapes knows. */
         if (c->layout[t].view_of && c->op->takes)
             continue;
         if (c->layout[t].view_of || (d->given && d->kind != ET_DATA_FILL) || !et_fill_is_exact(kind) ||

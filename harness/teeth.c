@@ -105,10 +105,9 @@ static struct total total_of(const struct et_subject *s)
                 add_right(s, u, &p, &right);
             }
         }
-        if (right.ref2 == 0 || is_again(s, &line))
-            continue;
-        total.weight += right.ref2 * right.ref2 / uncertain(&right);
-        total.drift += right.drift * right.ref2 * right.ref2 / uncertain(&right);
+        const double weight = is_again(s, &line) ? 0 : et_gain_weight(right.ref2, uncertain(&right));
+        total.weight += weight;
+        total.drift += right.drift * weight;
     }
     return total;
 }
@@ -144,7 +143,8 @@ static struct damage damage_of(const struct et_subject *s, const struct line *li
     }
     row.noisy = right.count >= 16;
     row.noise = row.noisy ? et_ratio(err2, right.variance) : 0;
-    row.pull = right.ref2 != 0 && !is_again(s, line) ? cross * right.ref2 / uncertain(&right) : 0;
+    const bool counts = !is_again(s, line) && et_gain_weight(right.ref2, uncertain(&right)) > 0;
+    row.pull = counts ? cross * right.ref2 / uncertain(&right) : 0;
     return row;
 }
 

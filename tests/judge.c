@@ -169,13 +169,39 @@ START_TEST(a_zero_reference_allows_no_error_energy)
 }
 END_TEST
 
-START_TEST(gain_has_nothing_to_say_where_every_reference_is_zero)
+/* (2^-400)^4 is 0 in f64, and so is its product with the variance of a store; a weight that small beside a
+ * sink is no less right for it. */
+START_TEST(gain_has_nothing_to_say_where_every_reference_is_zero_or_next_to_it)
+{
+    const double references[] = {0, 0x1p-400};
+    for (int i = 0; i < 2; i++) {
+        struct judged j;
+        struct et_teeth teeth;
+        open_made_up(&j, ET_F32, ET_FILL_NORMAL, references[i], (struct et_spread){0});
+        ck_assert_int_eq(judged_verdict(&j), ET_PASS);
+        ck_assert_int_eq(find(&j, ET_CHECK_GAIN)->outcome, ET_NOT_RUN);
+        ck_assert_int_eq(find(&j, ET_CHECK_NOISE)->outcome, ET_HELD);
+        const struct et_judge_input input = judged_input(&j);
+        et_teeth_of(&input, &teeth);
+        ck_assert_double_nan(tooth(&teeth, "scale")->size[3]);
+        judged_close(&j);
+    }
+}
+END_TEST
+
+/* Of 16 rows one is not: its alpha is -2^-10, var(alpha) 2^-20 / 0.25 / 32 = 2^-23, and z = 2 sqrt 2. */
+START_TEST(rows_next_to_zero_take_no_part_in_gain)
 {
     struct judged j;
-    open_made_up(&j, ET_F32, ET_FILL_NORMAL, 0, (struct et_spread){0});
-    ck_assert_int_eq(judged_verdict(&j), ET_PASS);
-    ck_assert_int_eq(find(&j, ET_CHECK_GAIN)->outcome, ET_NOT_RUN);
-    ck_assert_int_eq(find(&j, ET_CHECK_NOISE)->outcome, ET_HELD);
+    open_made_up(&j, ET_F32, ET_FILL_NORMAL, 0.5, (struct et_spread){.variance = 0x1p-20, .worst = 1});
+    for (int64_t i = 0; i < ELEMENTS; i++) {
+        j.truth.value[i] = i < 32 ? 0.5 : 0x1p-400;
+        j.truth.spread[i].variance = i < 32 ? 0x1p-20 : 0;
+        judged_put(&j, i, i < 32 ? 0.5 - 0x1p-11 : 0);
+    }
+    judged_verdict(&j);
+    ck_assert_int_eq(find(&j, ET_CHECK_GAIN)->outcome, ET_HELD);
+    ck_assert_double_eq_tol(find(&j, ET_CHECK_GAIN)->figure, 2 * sqrt(2), 1e-6);
     judged_close(&j);
 }
 END_TEST
@@ -1082,7 +1108,8 @@ Suite *et_suite(void)
     tcase_add_test(t, zeros_instead_of_results_break_every_check_against_the_truth);
     tcase_add_test(t, zeros_for_a_zero_reference_pass);
     tcase_add_test(t, a_zero_reference_allows_no_error_energy);
-    tcase_add_test(t, gain_has_nothing_to_say_where_every_reference_is_zero);
+    tcase_add_test(t, gain_has_nothing_to_say_where_every_reference_is_zero_or_next_to_it);
+    tcase_add_test(t, rows_next_to_zero_take_no_part_in_gain);
     tcase_add_test(t, a_bound_that_is_infinite_does_not_hold_but_is_skipped);
     tcase_add_test(t, the_tolerance_itself_holds_and_one_unit_more_breaks);
     tcase_add_test(t, half_a_unit_of_the_output_type_holds_and_three_halves_break);
