@@ -369,15 +369,27 @@ static enum et_status check_scale(const struct et_problem *problem, const char *
                    penalty(p), (double)et_fa_scale(p), q->name, most);
 }
 
-/* Of a V that is the head of K's rows, those that spell keys are no codes. */
-static enum et_status check_view(const struct et_problem *problem, const char *name, struct et_error *error)
+/* Whether the elements of one are those of the other. */
+static bool is_view(const struct et_problem *problem, int t, int u)
 {
-    const struct et_tensor *k = &problem->tensor[ET_FA_K], *v = &problem->tensor[ET_FA_V];
+    const struct et_tensor *a = &problem->tensor[t], *b = &problem->tensor[u];
+    return et_tensor_home(problem, t) == et_tensor_home(problem, u) && a->offset == b->offset &&
+           memcmp(a->stride, b->stride, sizeof a->stride) == 0 && et_tensor_count(a) > 0 &&
+           et_tensor_count(b) > 0;
+}
+
+/* Codes are V's and the head of K's rows alike; of no other two tensors the data are. */
+static enum et_status check_views(const struct et_problem *problem, const char *name, struct et_error *error)
+{
     const struct et_flash_attn *p = problem->params;
+    const struct et_tensor_spec *specs = problem->op->tensors;
     const int64_t codes = p->head_dim - spelling(p);
-    const bool view = et_tensor_home(problem, ET_FA_K) == et_tensor_home(problem, ET_FA_V) &&
-                      k->offset == v->offset && memcmp(k->stride, v->stride, sizeof k->stride) == 0;
-    if (!view || p->v_head_dim <= codes)
+    for (int t = ET_FA_Q; t < ET_FA_OUT; t++)
+        for (int u = t + 1; u < ET_FA_OUT; u++)
+            if (!(t == ET_FA_K && u == ET_FA_V) && is_view(problem, t, u))
+                return et_fail(error, ET_REFUSED, "%s needs data of %s that are not those of %s", name,
+                               specs[t].name, specs[u].name);
+    if (!is_view(problem, ET_FA_K, ET_FA_V) || p->v_head_dim <= codes)
         return ET_OK;
     return et_fail(error, ET_REFUSED,
                    "%s needs a v_head_dim of at most %lld for %lld keys where v is a view of k, it is %lld",
@@ -396,7 +408,7 @@ enum et_status et_fa_takes(const struct et_problem *problem, enum et_fill_kind k
     enum et_status status = check_softcap(p, name, error);
     if (status == ET_OK)
         status = check_scale(problem, name, error);
-    return status == ET_OK ? check_view(problem, name, error) : status;
+    return status == ET_OK ? check_views(problem, name, error) : status;
 }
 
 bool et_fa_names(const struct et_problem *problem, int64_t unit, const double *got, char *text, size_t size)

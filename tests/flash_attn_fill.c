@@ -908,6 +908,40 @@ START_TEST(a_view_has_no_exact_result_where_v_would_reach_what_spells_keys)
 }
 END_TEST
 
+/* q would hold codes, or k's codes be a mask. */
+START_TEST(views_of_other_tensors_than_k_and_v_have_no_exact_result)
+{
+    static const struct {
+        int t, of;
+        const char *says;
+    } pairs[] = {
+        {ET_FA_Q, ET_FA_K, "onehot needs data of q that are not those of k"},
+        {ET_FA_V, ET_FA_Q, "onehot needs data of q that are not those of v"},
+        {ET_FA_MASK, ET_FA_K, "onehot needs data of k that are not those of mask"},
+    };
+    for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++) {
+        struct et_flash_attn p = shape(1, 1, 40);
+        p.v_head_dim = 20;
+        p.mask = ET_MASK_DATA;
+        struct et_problem problem = {.op = et_operator_named("flash_attn"), .params = &p};
+        struct et_tensor *t = &problem.tensor[pairs[i].t], *of = &problem.tensor[pairs[i].of];
+        ck_assert_int_eq(problem.op->shape(&p, problem.tensor, NULL), ET_OK);
+        for (int k = 0; k <= ET_FA_OUT; k++) {
+            problem.tensor[k].dtype = usual[k];
+            ck_assert(et_tensor_pack(&problem.tensor[k]));
+        }
+        memcpy(t->stride, of->stride, sizeof t->stride);
+        t->shares = pairs[i].of + 1;
+        t->offset = 64; /* behind it in one buffer */
+        ck_assert_int_eq(problem.op->takes(&problem, ET_FILL_ONEHOT, NULL), ET_OK);
+        t->offset = 0;
+        struct et_error error = {""};
+        ck_assert_int_eq(problem.op->takes(&problem, ET_FILL_ONEHOT, &error), ET_REFUSED);
+        ck_assert_str_eq(error.text, pairs[i].says);
+    }
+}
+END_TEST
+
 Suite *et_suite(void)
 {
     Suite *suite = suite_create("flash_attn_fill");
@@ -932,6 +966,7 @@ Suite *et_suite(void)
     tcase_add_test(exact, a_copy_of_a_row_of_v_is_named);
     tcase_add_test(exact, a_problem_without_an_exact_result_is_refused_by_name);
     tcase_add_test(exact, a_view_has_no_exact_result_where_v_would_reach_what_spells_keys);
+    tcase_add_test(exact, views_of_other_tensors_than_k_and_v_have_no_exact_result);
     suite_add_tcase(suite, exact);
     return suite;
 }
