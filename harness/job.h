@@ -4,8 +4,8 @@
  *   job.json                        {"format": 1, "operator": "...", "steps": [STEP, ...]}; a step is
  *                                   {"params": {...}, "tensors": {"w": {"role": "input", "dtype": "f32",
  *                                   "size": [...], "stride": [...], "offset": 0, "elements": N}, ...}}; an
- *                                   input that shares a buffer says "buffer": "k" as well, of which it then
- * is STEP.safetensors                the inputs of step STEP, from 0: whole buffers, one that is shared under
+ *                                   input that lies in the buffer of k has "buffer": "k" as well
+ *   STEP.safetensors                the inputs of step STEP, from 0: whole buffers, one that is shared under
  *                                   the name of its own tensor alone. One without padding and
  *                                   offset has its normative shape, any other is one dimension of `elements`;
  *                                   job.json says where its elements lie.

@@ -1,10 +1,11 @@
 /*
  * flash_attn: attention with sinks, sliding windows, softcap, ALiBi and masks.
  *
- *     s[j]   = scale * sum over c of q[b, i, h, c] * k[bk, j, hk, c]     for every key j that query row i
- * sees s[j]   = softcap * tanh(s[j] / softcap)                           with softcap > 0 s[j]  += slope[h] *
- * mask[b % M3, h % M2, i, j]                     with a mask out[b, i, h, d] = sum of e^s[j] * v[bk, j, hk,
- * d] / (sum of e^s[j] + e^sink[h])
+ *     s[j]  = scale * sum over c of q[b, i, h, c] * k[bk, j, hk, c]    for every key j that row i sees
+ *     s[j]  = softcap * tanh(s[j] / softcap)                           with softcap > 0
+ *     s[j] += slope[h] * mask[b % M3, h % M2, i, j]                    with a mask
+ *
+ *     out[b, i, h, d] = sum of e^s[j] * v[bk, j, hk, d] / (sum of e^s[j] + e^sink[h])
  *
  * with hk = h * kv_heads / q_heads and bk = b * kv_batch / batch; slope is 1 without ALiBi, the sink's term
  * is there with sinks. A row that sees no key is zeros.

@@ -10,8 +10,7 @@ enum { ET_FA_Q, ET_FA_K, ET_FA_V, ET_FA_MASK, ET_FA_SINKS, ET_FA_OUT };
 struct et_fa_row {
     int64_t batch, query, head;
     int64_t kv_batch, kv_head;
-    int64_t from,
-        to; /* keys that the flags show: [from, to), empty where from >= to, within [0, kv_length) */
+    int64_t from, to; /* keys that the flags show, [from, to) of kv_length: to >= from, equal where none is */
     const char *mask; /* its row of the mask, of mask_dtype; NULL: none */
     enum et_dtype mask_dtype;
     int64_t mask_stride;
