@@ -53,9 +53,10 @@ static inline float et_add_sink(float z, float *m, float *l)
 /* x = 2^-e, for e = bias * steps / n2, 0 <= e; n2 a power of two. */
 static inline float et_alibi_power(float bias, float steps, float n2)
 {
-    /* e in two parts, the second what the first has rounded off; both divisions are exact. */
-    const float product = bias * steps;
-    const float rest = ET_FMA(bias, steps, -product) / n2, e = product / n2;
+    /* e in two parts, the second what the first has rounded off. 1 / n2 by its bits: OpenCL's quotients may
+     * be off by 2.5 ulp. */
+    const float product = bias * steps, inverse = et_as_f32(2 * ET_F32_ONE - et_as_u32(n2));
+    const float rest = ET_FMA(bias, steps, -product) * inverse, e = product * inverse;
     if (e > 125.0f)
         return 0.0f;
     const et_u32 whole = (et_u32)e;
