@@ -451,6 +451,22 @@ static enum et_status check_views(const struct et_entry *e, const struct et_case
     return ET_OK;
 }
 
+/* What params say, no data may say otherwise. */
+static enum et_status check_told(const struct et_entry *e, const struct et_case *c, int s,
+                                 const struct et_problem *problem)
+{
+    const struct et_tensor_spec *specs = c->op->tensors;
+    for (int t = 0; c->op->told && specs[t].name; t++) {
+        const bool view = c->layout[t].view_of != 0;
+        const cJSON *own = et_json_get(et_json_get(e->own, view ? "layout" : "data"), specs[t].name);
+        if (specs[t].role == ET_INPUT && (view || c->steps[s].data[t].given) && c->op->told(problem, t))
+            return et_json_fail(e->r.json, own ? own : e->own, e->r.error,
+                                "%s: %s is what the params say, and %s", c->id, specs[t].name,
+                                view ? "no view" : "takes no data");
+    }
+    return ET_OK;
+}
+
 /* Every step, and every twin of it, has a shape. */
 static enum et_status check_case(const struct et_entry *e, const struct et_case *c)
 {
@@ -462,6 +478,8 @@ static enum et_status check_case(const struct et_entry *e, const struct et_case 
         if (et_case_problem(c, s, NULL, params, &problem, &why) != ET_OK)
             return et_json_fail(e->r.json, e->own, e->r.error, "%s: %s", c->id, why.text);
         status = check_views(e, c, s);
+        if (status == ET_OK)
+            status = check_told(e, c, s, &problem);
         if (status == ET_OK)
             status = check_lists(e, c, s, &problem);
         for (int i = 0; status == ET_OK && i < c->twin_count; i++) {

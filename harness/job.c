@@ -893,6 +893,18 @@ static enum et_status read_step(const struct et_json *json, const cJSON *node, c
     return status;
 }
 
+/* Buffers are those of all steps. */
+static enum et_status check_sharing(const struct et_json *json, const cJSON *node, const struct et_job *job,
+                                    int i, struct et_error *error)
+{
+    const struct et_tensor *first = job->steps[0].problem.tensor, *tensor = job->steps[i].problem.tensor;
+    for (int t = 0; job->op->tensors[t].name; t++)
+        if (tensor[t].shares != first[t].shares)
+            return et_json_fail(json, node, error, "%s lies in another buffer than in step 0",
+                                job->op->tensors[t].name);
+    return ET_OK;
+}
+
 static enum et_status read_steps(const char *folder, const struct et_json *json, const struct et_operator *op,
                                  struct et_job *job, struct et_error *error)
 {
@@ -906,6 +918,8 @@ static enum et_status read_steps(const char *folder, const struct et_json *json,
     const cJSON *node = status == ET_OK ? steps->child : NULL;
     for (int i = 0; node && status == ET_OK; i++, node = node->next) {
         status = read_step(json, node, op, &job->steps[i], error);
+        if (status == ET_OK)
+            status = check_sharing(json, node, job, i, error);
         if (status == ET_OK)
             status = map_inputs(folder, i, &job->steps[i], error);
     }

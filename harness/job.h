@@ -49,7 +49,8 @@ enum et_status et_job_write(const struct et_case *c, const struct et_twin *twin,
 
 /*
  * Gives each input of a job that was written a buffer of its own, packed, in place of those that share one,
- * and files them so: for programs that look for each by its name. Digests stay.
+ * and files them so: for programs that look for each by its name. Digests stay. ET_FAILED: no space, too
+ * large, or *stop was set; files may be of both kinds then.
  */
 enum et_status et_job_part(struct et_job *job, const volatile sig_atomic_t *stop, struct et_error *error);
 

@@ -55,7 +55,7 @@ static float score_of(float dot, float addend, bool masked, struct scoring how)
     float s = dot * how.scale;
     if (how.softcap > 0.0f)
         s = how.softcap * et_tanh(et_div(s, how.softcap));
-    return masked ? fma(how.slope, addend, s) : s;
+    return et_seen_score(masked ? fma(how.slope, addend, s) : s);
 }
 
 /* Which keys the flags show to queries; none: from >= to. */

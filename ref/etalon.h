@@ -278,6 +278,12 @@ struct et_operator {
      */
     enum et_status (*takes)(const struct et_problem *problem, enum et_fill_kind kind, struct et_error *error);
 
+    /*
+     * Whether params say all of that input, whatever the fill: it takes no data, and is no view. NULL: they
+     * say of none.
+     */
+    bool (*told)(const struct et_problem *problem, int tensor);
+
     /* Values of one row (innermost dimension) of one input, as f32 before rounding to the tensor's type. */
     void (*fill)(const struct et_problem *problem, const struct et_fill *fill, int tensor, int64_t row,
                  float *dst);

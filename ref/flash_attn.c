@@ -217,6 +217,18 @@ static enum et_status check_normal(const char *name, double value, struct et_err
     return et_fail(error, ET_REFUSED, "%s is %g, must be 0 or at least 2^-126", name, value);
 }
 
+/* A distance that the mask's type stores as Inf would hide its key. */
+static enum et_status check_distances(const struct et_flash_attn *p, enum et_dtype mask,
+                                      struct et_error *error)
+{
+    const int64_t length = p->kv_length > p->query_length ? p->kv_length : p->query_length;
+    if (p->mask != ET_MASK_MATERIALISED || p->max_bias == 0 || (double)length <= et_overflow(mask))
+        return ET_OK;
+    return et_fail(error, ET_REFUSED, "%s is %lld, must be at most %lld for distances in a mask of %s",
+                   p->kv_length > p->query_length ? "kv_length" : "query_length", (long long)length,
+                   (long long)et_overflow(mask), et_format(mask)->name);
+}
+
 static enum et_status shape(const void *params_, struct et_tensor *tensor, struct et_error *error)
 {
     const struct et_flash_attn *p = params_;
@@ -231,6 +243,8 @@ static enum et_status shape(const void *params_, struct et_tensor *tensor, struc
         status = check_divides("mask_batches", p->mask_batches, "batch", p->batch, error);
     if (status == ET_OK && p->max_bias > 0 && p->mask == ET_MASK_NONE)
         status = et_fail(error, ET_REFUSED, "max_bias is %g, must be 0 without a mask", p->max_bias);
+    if (status == ET_OK)
+        status = check_distances(p, tensor[ET_FA_MASK].dtype, error);
     if (status == ET_OK)
         status = check_normal("scale", p->scale, error);
     if (status == ET_OK)
@@ -481,7 +495,7 @@ static void weigh(struct et_fa_seen *seen)
     seen->most = seen->sink;
     for (int64_t i = 0; i < seen->count; i++)
         seen->most = fmax(seen->most, seen->key[i].score);
-    if (seen->count == 0 || isinf(seen->most)) { /* the sink takes all */
+    if (seen->count == 0 || seen->sink == INFINITY) { /* the sink takes all */
         seen->count = 0;
         return;
     }
@@ -657,6 +671,12 @@ static void cost(const struct et_problem *problem, struct et_cost *dst)
     }
 }
 
+static bool told(const struct et_problem *problem, int tensor)
+{
+    const struct et_flash_attn *p = problem->params;
+    return tensor == ET_FA_MASK && p->mask == ET_MASK_MATERIALISED;
+}
+
 const struct et_operator et_flash_attn_operator = {
     .name = "flash_attn",
     .summary = "attention with sinks, windows, softcap, ALiBi and masks",
@@ -668,6 +688,7 @@ const struct et_operator et_flash_attn_operator = {
     .lies = lies,
     .shape = shape,
     .takes = et_fa_takes,
+    .told = told,
     .fill = et_fa_fill,
     .classify = classify,
     .units = units,

@@ -70,7 +70,7 @@ static float score(struct replay *r, float dot, float mask)
         s = ET_FMA(r->slope, mask, s);
         r->subnormal |= et_is_subnormal(s);
     }
-    return s;
+    return et_seen_score(s);
 }
 
 /* Scores of n <= KEYS keys, at[] behind key `from`. */

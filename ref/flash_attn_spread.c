@@ -29,7 +29,7 @@
 #include <math.h>
 
 static const double u32 = 0x1p-24;
-static const double least = 0x1p-126; /* et_exp flushes below it */
+static const double least = 0x1p-126; /* et_exp and et_div flush below it */
 
 static double square(double x)
 {
@@ -356,7 +356,7 @@ void et_fa_spread(const struct et_problem *problem, const struct et_fa_seen *see
     struct whole w = weigh(problem, seen, arith, true);
     add_keys(problem, seen, arith, value, v, false, &sums);
     for (int64_t d = 0; d < n; d++)
-        spread[d].likely = bound_of(seen, arith, &w, &sums, value[d], d, true);
+        spread[d].likely = bound_of(seen, arith, &w, &sums, value[d], d, true) + least;
 
     sums = sums_of(room, n);
     w = weigh(problem, seen, arith, false);
@@ -364,9 +364,9 @@ void et_fa_spread(const struct et_problem *problem, const struct et_fa_seen *see
     add_keys(problem, seen, arith, value, v, true, &sums);
     const double common = common_of(seen, arith, &w, &sums, value, n);
     for (int64_t d = 0; d < n; d++) {
-        spread[d].worst = bound_of(seen, arith, &w, &sums, value[d], d, false);
+        spread[d].worst = bound_of(seen, arith, &w, &sums, value[d], d, false) + least;
         spread[d].variance = variance_of(seen, arith, &w, &sums, value[d], d);
-        spread[d].bias = fabs(value[d]) * w.stagnant + sums.lost[d];
+        spread[d].bias = fabs(value[d]) * w.stagnant + sums.lost[d] + least;
         spread[d].common = common;
         spread[d].drift = square(unit_of(arith->weight)) / 4 * w.inexact;
     }

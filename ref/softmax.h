@@ -17,6 +17,14 @@ static inline float et_larger(float a, float b)
     return a > b ? a : b;
 }
 
+/* The score of a key that is seen: -Inf is that of one that is not, so what is below f32's range is its
+ * lowest number. */
+static inline float et_seen_score(float s)
+{
+    const float lowest = -0x1.fffffep127f;
+    return lowest > s ? lowest : s;
+}
+
 /* The factor that makes sums relative to m, which may be -Inf, relative to `to`, a finite score no smaller.
  */
 static inline float et_rescale(float m, float to)

@@ -656,6 +656,24 @@ END_TEST
 #define NARROW "'params':{'q_heads':1,'kv_heads':1,'head_dim':5,'kv_length':67}"
 #define SAYS   "balance needs a head_dim of at least 14 for 67 keys, it is 5"
 
+START_TEST(what_params_say_of_a_mask_no_data_may_say_otherwise)
+{
+#define ALIKE "'params':{'q_heads':1,'kv_heads':1,'head_dim':5,'kv_length':5,'mask':'materialised'}"
+    ck_assert_int_eq(read_text("{'format':1,'operator':'flash_attn','cases':[\n{'name':'a'," ALIKE
+                               ",'data':{'mask':{'constant':0}}}]}"),
+                     ET_INVALID);
+    ck_assert_str_eq(sentence(),
+                     "t.json:2:113: flash_attn/t/a: mask is what the params say, and takes no data");
+    ck_assert_int_eq(read_text("{'format':1,'operator':'flash_attn','cases':[\n{'name':'a'," ALIKE
+                               ",'layout':{'mask':{'view_of':'k'}}}]}"),
+                     ET_INVALID);
+    ck_assert_str_eq(sentence(), "t.json:2:115: flash_attn/t/a: mask is what the params say, and no view");
+    read_ok("{'format':1,'operator':'flash_attn','cases':[{'name':'a','params':{'q_heads':1,'kv_heads':1,"
+            "'head_dim':5,'kv_length':5,'mask':'data'},'data':{'mask':{'constant':0}}}]}");
+#undef ALIKE
+}
+END_TEST
+
 START_TEST(a_fill_without_an_exact_result_is_a_bad_case)
 {
     static const struct {
@@ -1209,6 +1227,7 @@ Suite *et_suite(void)
     tcase_add_test(all, tp_divides_what_a_layer_is_split_by);
     tcase_add_test(all, a_default_follows_the_field_it_is_taken_from);
     tcase_add_test(all, a_case_that_expects_a_refusal_is_not_refused_while_reading);
+    tcase_add_test(all, what_params_say_of_a_mask_no_data_may_say_otherwise);
     tcase_add_test(all, a_fill_without_an_exact_result_is_a_bad_case);
     tcase_add_test(all, a_cap_makes_a_case_of_its_own_in_its_tier);
     tcase_add_test(all, a_cap_holds_in_narrower_tiers_and_in_every_step);

@@ -1192,6 +1192,32 @@ START_TEST(a_malformed_description_of_a_shared_buffer_is_one_sentence)
 }
 END_TEST
 
+START_TEST(a_step_that_shares_otherwise_than_the_first_is_refused)
+{
+    struct fixture f;
+    struct et_job job;
+    char text[2000], twice[4200];
+    struct et_error error = {.text = ""};
+    make_case(&f, small);
+    share_buffer(&f);
+    write_job(&f.c, "a", &job);
+    et_job_free(&job);
+    read_text("a/job.json", text, sizeof text);
+    const char *steps = strchr(text, '['), *end = strrchr(text, ']');
+    ck_assert(steps && end);
+    const int n = (int)(end - steps - 1);
+    char step[2000];
+    snprintf(step, sizeof step, "%.*s", n, steps + 1);
+    char *shared = strstr(step, ", \"buffer\": \"w\"");
+    ck_assert_ptr_nonnull(shared);
+    snprintf(twice, sizeof twice, "%.*s%.*s,%.*s%s%s", (int)(steps + 1 - text), text, n, steps + 1,
+             (int)(shared - step), step, shared + strlen(", \"buffer\": \"w\""), end);
+    replace_text("a/job.json", twice);
+    ck_assert_int_eq(et_job_read("a", &job, &error), ET_INVALID);
+    ck_assert_msg(strstr(error.text, "v lies in another buffer than in step 0"), "%s", error.text);
+}
+END_TEST
+
 START_TEST(a_job_that_is_parted_has_each_input_by_its_name_and_the_same_digest)
 {
     struct fixture f;
@@ -1266,6 +1292,7 @@ Suite *et_suite(void)
     tcase_add_test(tests, a_description_says_whose_buffer_it_is);
     tcase_add_loop_test(tests, a_malformed_description_of_a_shared_buffer_is_one_sentence, 0,
                         sizeof shared_damages / sizeof *shared_damages);
+    tcase_add_test(tests, a_step_that_shares_otherwise_than_the_first_is_refused);
     tcase_add_test(tests, a_job_that_is_parted_has_each_input_by_its_name_and_the_same_digest);
     suite_add_tcase(suite, tests);
     return suite;

@@ -371,6 +371,13 @@ START_TEST(nmse_is_normalised_by_the_reference_and_its_limit_follows_the_declare
     ck_assert_int_eq(judged_verdict(&j), ET_PASS);
     ck_assert_double_eq_tol(find(&j, ET_CHECK_NMSE)->limit, 0x1p-9, 1e-12);
     ck_assert_double_eq_tol(j.judgement.nmse_derived, 0x1p-9, 1e-12);
+    /* 4 * 2^-4 / 2^-2 = 1: an output of zeros would hold that. */
+    for (int64_t i = 0; i < ELEMENTS; i++)
+        j.truth.spread[i].variance = 0x1p-4;
+    judged_verdict(&j);
+    ck_assert_int_eq(find(&j, ET_CHECK_NMSE)->outcome, ET_SKIPPED);
+    ck_assert_str_eq(find(&j, ET_CHECK_NMSE)->text,
+                     "the declared roundings leave no limit below the reference itself");
     judged_close(&j);
 }
 END_TEST

@@ -185,9 +185,9 @@ static float score(const struct sequence *of, int64_t i, int64_t h, int64_t j)
     float s = dot * (float)(p->scale > 0 ? p->scale : 1 / sqrt((double)p->head_dim));
     if (p->softcap > 0)
         s = (float)p->softcap * et_tanh(et_div(s, (float)p->softcap));
-    if (p->mask == ET_MASK_NONE)
-        return s;
-    return fmaf(et_alibi_slope((float)p->max_bias, (et_u32)h, (et_u32)p->q_heads), mask, s);
+    if (p->mask != ET_MASK_NONE)
+        s = fmaf(et_alibi_slope((float)p->max_bias, (et_u32)h, (et_u32)p->q_heads), mask, s);
+    return et_seen_score(s);
 }
 
 /* The largest score so far, and sums relative to it. */
