@@ -76,9 +76,9 @@ def fresh():
     return Path(tempfile.mkdtemp(dir=WORK))
 
 
-def case_file(name, *cases, folder=None, **defaults):
+def case_file(name, *cases, folder=None, operator='gqa_av', **defaults):
     path = (folder or fresh()) / f'{name}.json'
-    path.write_text(json.dumps({'format': 1, 'operator': 'gqa_av', 'defaults': defaults, 'cases': cases}))
+    path.write_text(json.dumps({'format': 1, 'operator': operator, 'defaults': defaults, 'cases': cases}))
     return path
 
 
@@ -849,6 +849,18 @@ class Poison(unittest.TestCase):
         self.assertEqual(0, ran.code, ran.out)
         self.assertEqual(48, len(ran.of))
         self.assertEqual(1, len({(*line['inputs'], *line['outputs']) for line in ran.of.values()}))
+
+
+class ScoresBelowThoseOfF32(unittest.TestCase):
+    def test_are_of_keys_that_are_seen(self):
+        """16 times -1e34, a quarter of it, and the mask: together below f32's lowest number, which stands for them."""
+        lowest = {'name': 'lowest', 'params': {'q_heads': 1, 'kv_heads': 1, 'head_dim': 16, 'kv_length': 4, 'mask': 'data'},
+                  'dtypes': {'k': 'f32', 'mask': 'f32'},
+                  'data': {'q': {'constant': 1e17}, 'k': {'constant': -1e17}, 'v': {'constant': 3},
+                           'mask': {'constant': '-0x1.fffffep127'}},
+                  'expect': {'out': {'constant': 3}}}
+        ran = judged(case_file('f', lowest, operator='flash_attn'))
+        self.assertEqual({'flash_attn/f/lowest/normal/tile_f32': 'PASS'}, {id: line['verdict'] for id, line in ran.of.items()})
 
 
 class InputsThatShareMemory(unittest.TestCase):
