@@ -468,12 +468,13 @@ static bool is_seen(const struct et_fa_row *row, int64_t j)
 static void score(const struct et_flash_attn *p, const struct view *view, const float *q, const float *k,
                   struct et_fa_key *key)
 {
-    double dot = 0, sizes = 0, squares = 0, k_sizes = 0, k_squares = 0;
+    double dot = 0, sizes = 0, squares = 0, fourths = 0, k_sizes = 0, k_squares = 0;
     for (int64_t c = 0; c < p->head_dim; c++) {
         const double term = (double)q[c] * (double)k[c];
         dot += term;
         sizes += fabs(term);
         squares += term * term;
+        fourths += term * term * (term * term);
         k_sizes += fabs((double)k[c]);
         k_squares += (double)k[c] * (double)k[c];
     }
@@ -481,6 +482,7 @@ static void score(const struct et_flash_attn *p, const struct view *view, const 
     const float mask = et_fa_mask(&view->row, key->j);
     key->sizes = sizes;
     key->squares = squares;
+    key->fourths = fourths;
     key->k_sizes = k_sizes;
     key->k_squares = k_squares;
     key->raw = view->scale * dot;

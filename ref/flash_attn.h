@@ -36,6 +36,7 @@ struct et_fa_key {
     int64_t j;
     double raw;                /* scale * sum over c of q[c] * k[c] */
     double sizes, squares;     /* sums of |q[c] * k[c]| and of their squares */
+    double fourths;            /* sum of (q[c] * k[c])^4 */
     double k_sizes, k_squares; /* sums of |k[c]| and of their squares */
     double capped, addend;     /* raw after softcap, and slope * mask */
     double score;              /* their sum */
@@ -43,6 +44,7 @@ struct et_fa_key {
     double pull;               /* <v - out, out> / <out, out> */
     double apart;              /* <v - out, v - out> */
     double variance, drift;    /* of p, as errors of scores make it: room for et_fa_spread */
+    double shared;             /* likewise: of the variance, what a single channel of q would have */
 };
 
 /* All that a row sees. Without a key, or with a sink of Inf, there are no keys: it is zeros. */
@@ -67,7 +69,7 @@ int64_t et_fa_kv_row(const struct et_problem *problem, const struct et_fa_row *r
  * flash_attn_spread.c: how far from value[v_head_dim] one declared arithmetic may be. v: room for a row of V;
  * sums: for ET_FA_SUMS times v_head_dim.
  */
-enum { ET_FA_SUMS = 7 };
+enum { ET_FA_SUMS = 8 };
 void et_fa_spread(const struct et_problem *problem, const struct et_fa_seen *seen,
                   const struct et_arith *arith, const double *value, float *v, double *sums,
                   struct et_spread *spread);

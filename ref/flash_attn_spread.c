@@ -11,8 +11,8 @@
  *
  *     var(delta) = u^2/3 (sech^4 (Dk (raw^2 + scale^2 sum (q k)^2) + 2 raw^2) + (s - m)^2 + 4
  *                         + 9 capped^2 + s^2 + addend^2)      the last: with softcap, with a mask
- *     variance   = sum p^2 (v - out)^2 (e^(2 sqrt(var(delta))) - 1)^2 / 4    var(delta) times stretch()
- *                + sum r (|v| + |out|)^2 + u^2/3 n (2 out^2 + sum p^2 v^2)
+ *     variance   = sum (v - out)^2 times swing(), of var(delta) and stretch()
+ *                + stretch_weights() sum r (|v| + |out|)^2 + u^2/3 n (2 out^2 + sum p^2 v^2)
  *     r          = u_P^2/3 p^2 + eta_P^2/3 / l^2; 0 where s = m: e^0 is 1 in every type
  *     bias       = |out| sum of p < u + sum of p |v| < u sum p |v|
  *                + sum of p (|v| + |out|), p l < eta_P
@@ -100,6 +100,17 @@ static double score_variance(const struct scoring *s, const struct et_fa_key *ke
 }
 
 /*
+ * The share of that variance, of q's rounding, which would be one channel's if that alone had the fourth
+ * powers: the root of the sum of the squares of channels' variances. All keys have q's errors in common.
+ */
+static double shared_of(const struct scoring *s, const struct et_fa_key *key, double variance)
+{
+    const double slope = s->cap > 0 ? sech2(key->raw / s->cap) : 1;
+    const double shared = square(unit_of(s->arith->query) * s->scale * slope) * sqrt(key->fourths) / 3;
+    return shared > 0 ? shared / variance : 0;
+}
+
+/*
  * How far a key's score may be off: dot product, scale; softcap's quotient (half an ulp), tanh (2 ulp) and
  * product; the slope (3 ulp) and the sum with the mask.
  */
@@ -133,14 +144,21 @@ static double drift(double p, double log_p, double error)
 }
 
 /*
- * The variance of p where that of its score's error is given: a quarter of the square of the change that an
- * error of two deviations makes, as `noise` lets a row have 4 times the energy predicted. A weight is off by
- * 1 at most.
+ * The variance of p where that of its score's error is `by` times as large: a quarter of the square of the
+ * change that an error of two deviations makes, as `noise` lets a row have 4 times the energy predicted. That
+ * is p times the error, magnified as e^x - 1 magnifies x. Softmax sees no error that all scores share, so
+ * what it magnifies is the difference to the mean error, of variance `mean`; beside a heavy key of large
+ * error that is the larger. Out moves by (v - out) of 1 at most where the key takes all, of p / (1 - p) where
+ * it loses all.
  */
-static double swing(const struct et_fa_seen *seen, const struct et_fa_key *key, double variance)
+static double swing(const struct et_fa_seen *seen, const struct et_fa_key *key, double mean, double by)
 {
-    const double log_p = key->score - seen->most - log(seen->total);
-    return square(fmin(1, drift(key->p, log_p, 2 * sqrt(variance)))) / 4;
+    const double log_p = key->score - seen->most - log(seen->total), own = key->variance;
+    const double magnified = fmax(own, own * (1 - 2 * key->p) + mean);
+    const double most = fmax(1, key->p / fmax(1 - key->p, 0x1p-53));
+    if (own == 0)
+        return 0;
+    return square(fmin(most, sqrt(own / magnified) * drift(key->p, log_p, 2 * sqrt(by * magnified)))) / 4;
 }
 
 /* What weights alone say of a row. */
@@ -153,6 +171,7 @@ struct whole {
     double terms;         /* added to others */
     double shrink;        /* how small the sum of weights may be, of what it is */
     double sink_drift, sink_variance;
+    double stretch; /* of the variance of rounded weights */
 };
 
 /* Three times the variance of a weight, as it is rounded to its type. */
@@ -192,6 +211,7 @@ static struct whole weigh(const struct et_problem *problem, const struct et_fa_s
         const double below = seen->most - key->score;
         const double error = key->drift + u32 * (below + key->drift + top) + exps;
         key->variance = score_variance(&scoring, key, seen->most);
+        key->shared = shared_of(&scoring, key, key->variance);
         key->drift = drift(key->p, -below - log_total, error);
         w.shrink += times(key->p, exp(-error));
         w.rounded += below > 0 ? square(unit_of(arith->weight) * key->p) : 0;
@@ -213,20 +233,27 @@ static struct whole weigh(const struct et_problem *problem, const struct et_fa_s
  * From the variance of scores' errors to that of weights. Few errors that a whole row depends on, many
  * roundings each, exceed 4 times the energy predicted too often: of n of them, normal, energy deviates from
  * its mean by sqrt(2 / n) of it. Room is made for 6 such deviations; from n = 8 on there is.
+ * Errors of q are the same in all keys. The products of two keys' errors, which the variance leaves out, add
+ * sum of s s' e e' over pairs to sum e^2 for their scatter, and as much again for their mean, k being of
+ * independent signs; s: `shared`, and values taken for parallel.
  */
 static void stretch(const struct et_fa_seen *seen, struct whole *w)
 {
-    double sum = w->sink_variance * seen->energy, squares = square(sum);
+    double sum = w->sink_variance * seen->energy, squares = square(sum), shared = 0, mean = 0;
+    for (int64_t i = 0; i < seen->count; i++)
+        mean += square(seen->key[i].p) * seen->key[i].variance;
     for (int64_t i = 0; i < seen->count; i++) {
-        const double energy = swing(seen, &seen->key[i], seen->key[i].variance) * seen->key[i].apart;
+        const double energy = swing(seen, &seen->key[i], mean, 1) * seen->key[i].apart;
         sum += energy;
-        squares += square(energy);
+        squares += square(energy) - 2 * square(seen->key[i].shared * energy);
+        shared += seen->key[i].shared * energy;
     }
+    squares += 2 * square(shared);
     const double by = sum > 0 ? fmax(1, (1 + 6 * sqrt(2 * squares) / sum) / 4) : 1;
     w->sink_variance *= by;
     for (int64_t i = 0; i < seen->count; i++) {
         struct et_fa_key *key = &seen->key[i];
-        key->variance = swing(seen, key, by * key->variance);
+        key->variance = swing(seen, key, mean, by);
         w->scores += square(key->pull) * key->variance;
     }
 }
@@ -235,6 +262,7 @@ static void stretch(const struct et_fa_seen *seen, struct whole *w)
 struct sums {
     double *scores;   /* (v - out)^2 times the variance of p */
     double *rounded;  /* 3 r (|v| + |out|)^2 */
+    double *strayed;  /* 3 r v^2 or (v - out)^2, the larger: what rounding a weight does to it */
     double *squares;  /* p^2 v^2 */
     double *tiny;     /* |v|, of weights that are rounded */
     double *lost;     /* p |v|, of terms that stagnate, and p (|v| + |out|), of weights that are flushed */
@@ -247,7 +275,7 @@ static struct sums sums_of(double *room, int64_t n)
     for (int64_t i = 0; i < ET_FA_SUMS * n; i++)
         room[i] = 0;
     return (struct sums){room,         room + n,     room + 2 * n, room + 3 * n,
-                         room + 4 * n, room + 5 * n, room + 6 * n};
+                         room + 4 * n, room + 5 * n, room + 6 * n, room + 7 * n};
 }
 
 /* `full`: also what only variance and bias ask for. */
@@ -267,6 +295,7 @@ static void add_key(const struct et_fa_seen *seen, const struct et_arith *arith,
         const double size = fabs((double)v[d]), term = key->p * size;
         to->scores[d] += key->variance * square((double)v[d] - value[d]);
         to->rounded[d] += round * square(size + fabs(value[d]));
+        to->strayed[d] += round * square(fmax(size, fabs((double)v[d] - value[d])));
         to->squares[d] += p2 * square(size);
         to->lost[d] += flushed * (size + fabs(value[d])) + (term < u * seen->sizes[d] ? term : 0);
     }
@@ -281,6 +310,32 @@ static void add_keys(const struct et_problem *problem, const struct et_fa_seen *
         et_fa_read(&problem->tensor[ET_FA_V], et_fa_kv_row(problem, &seen->row, seen->key[i].j), v);
         add_key(seen, arith, &seen->key[i], v, value, p->v_head_dim, full, to);
     }
+}
+
+/*
+ * Likewise for rounded weights. Channels that few values carry are as few as few keys: of errors that the
+ * keys have alone, energy e each, and channels share, c each, energy has the variance 2 (sum e^2 + sum c^2),
+ * values being of independent signs. Unlike scores' errors these are bounded, by sqrt(3 e), and by so much is
+ * the row: one weight alone can't exceed 3 times its energy.
+ */
+static double stretch_weights(const struct et_fa_seen *seen, const struct et_arith *arith,
+                              const struct sums *sums, int64_t n)
+{
+    double mean = 0, squares = 0, predicted = 0, most = 0;
+    for (int64_t i = 0; i < seen->count; i++) {
+        const struct et_fa_key *key = &seen->key[i];
+        const double size = key->apart + (1 + 2 * key->pull) * seen->energy; /* <v, v> */
+        const double energy = rounding(seen, arith, key) * fmax(key->apart, size);
+        squares += square(energy);
+        most += sqrt(3 * energy);
+    }
+    for (int64_t d = 0; d < n; d++) {
+        mean += sums->strayed[d];
+        squares += square(sums->strayed[d]);
+        predicted += sums->rounded[d];
+    }
+    const double likely = fmin(mean + 6 * sqrt(2 * fmin(squares, square(mean))), square(most));
+    return predicted > 0 ? fmax(1, likely / (4 * predicted)) : 1;
 }
 
 /*
@@ -312,7 +367,7 @@ static double variance_of(const struct et_fa_seen *seen, const struct et_arith *
     const double u = et_format(arith->sum)->unit;
     const double out2 = square(value), small = et_half_ulp(arith->sum, 0);
     double variance = sums->scores[d] + w->sink_variance * out2;
-    variance += sums->rounded[d] / 3;
+    variance += w->stretch * sums->rounded[d] / 3;
     variance += square(u) / 3 * w->terms * (2 * out2 + sums->squares[d]);
     variance += square(unit_of(arith->product)) / 3 * sums->squares[d];
     variance += square(unit_of(arith->partial)) / 3 * (out2 + sums->squares[d]);
@@ -362,6 +417,7 @@ void et_fa_spread(const struct et_problem *problem, const struct et_fa_seen *see
     w = weigh(problem, seen, arith, false);
     stretch(seen, &w);
     add_keys(problem, seen, arith, value, v, true, &sums);
+    w.stretch = stretch_weights(seen, arith, &sums, n);
     const double common = common_of(seen, arith, &w, &sums, value, n);
     for (int64_t d = 0; d < n; d++) {
         spread[d].worst = bound_of(seen, arith, &w, &sums, value[d], d, false) + least;
