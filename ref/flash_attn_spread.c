@@ -158,7 +158,10 @@ static double swing(const struct et_fa_seen *seen, const struct et_fa_key *key, 
     const double most = fmax(1, key->p / fmax(1 - key->p, 0x1p-53));
     if (own == 0)
         return 0;
-    return square(fmin(most, sqrt(own / magnified) * drift(key->p, log_p, 2 * sqrt(by * magnified)))) / 4;
+    const double error = 2 * sqrt(by * magnified);
+    const double change =
+        drift(key->p, log_p, error) - (error < 1 ? 0 : key->p); /* drift leaves out the -1 */
+    return square(fmin(most, sqrt(own / magnified) * change)) / 4;
 }
 
 /* What weights alone say of a row. */
