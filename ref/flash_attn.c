@@ -373,9 +373,9 @@ static void add_edge(int64_t unit, int64_t n, int64_t *dst, int64_t *count)
 }
 
 /*
- * The first and the last query of the first and the last sequence, in the heads on both sides of a group's
- * edge; and of the first sequence, one head each, the queries on both sides of a tile's edge, and the first
- * that a window cuts.
+ * The first and the last query, of the first sequence and of the last in turns, in the heads
+ * on both sides of a group's edge; and of the first sequence, one head each, the queries on both sides of a
+ * tile's edge, and the first that a window cuts.
  */
 static int64_t edges(const struct et_problem *problem, int64_t n, int64_t *dst)
 {
@@ -387,8 +387,8 @@ static int64_t edges(const struct et_problem *problem, int64_t n, int64_t *dst)
     const int64_t query[] = {15, 16, 31, 32, cut};
     int64_t count = 0;
     for (int h = 0; h < 4; h++)
-        for (int end = 0; end < 4; end++) {
-            const int64_t batch = end / 2 * (p->batch - 1), q = end % 2 * last;
+        for (int end = 0; end < 2; end++) {
+            const int64_t batch = h % 2 * (p->batch - 1), q = end * last;
             add_edge((batch * p->query_length + q) * p->q_heads + head[h], n, dst, &count);
         }
     for (int k = 0; k < 5; k++)
@@ -627,13 +627,15 @@ static bool lie_view(const struct et_problem *problem, const struct et_fa_seen *
         return seen->count > 1 || seen->sink > -INFINITY;
     default:
         view->row.kv_head = modulo != right ? modulo : (right + 1) % p->kv_heads;
-        return p->kv_heads > 1;
+        return true;
     }
 }
 
 static bool lie(const struct et_problem *problem, int64_t i, int which, void *work, double *delta)
 {
     const struct et_flash_attn *p = problem->params;
+    if ((which == NO_SINK && !p->sinks) || (which == KV_HEAD && p->kv_heads == 1))
+        return false;
     const struct room room = room_of(problem, work);
     struct view view = view_of(problem, i);
     const struct et_fa_seen right = see(problem, i, &view, &room);
