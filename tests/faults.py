@@ -262,11 +262,16 @@ def workers_of(pid):
 
 class AWorkerThatCutsItsOutputs(unittest.TestCase):
     def test_costs_that_run(self):
-        """Between the answer and the judge's look at the files, or under its eyes: never a signal."""
         for path, ids in CASES.values():
             ran = Ran(path, ids, 'worker:say:2:cut')
             self.assertEqual((1, ['ERROR', 'PASS', 'PASS']), (ran.code, sorted(ran.verdicts)), ran)
             self.assertRegex(''.join(ran.reasons), r'safetensors (has 0 bytes: too few for|was cut to \d+ bytes)')
+
+    def test_under_the_eyes_of_the_judge_costs_no_more(self):
+        """Which may have seen all by then; never a signal."""
+        for path, ids in CASES.values():
+            ran = Ran(path, ids, 'worker:say:2:late')
+            self.assertIn((ran.code, sorted(ran.verdicts)), [(1, ['ERROR', 'PASS', 'PASS']), (0, ['PASS', 'PASS', 'PASS'])], ran)
 
 
 def main():

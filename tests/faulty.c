@@ -5,9 +5,12 @@
  *   ETALON_FAULT      WHO:WHAT:N:HOW
  *                     WHO   judge; list, the worker that lists devices; worker, one of a device
  *                     WHAT  alloc, cl, or say: a line of the worker, of which the first is its hello
- *                     HOW   fail; kill (SIGKILL); half (say: half the line, then SIGKILL); cut (say: once the
- * line is said, every file of outputs is cut to nothing) ETALON_FAULT_LOG  made when it happens, and told
- * what failed; where it is there, nothing happens any more
+ *                     HOW   fail; kill (SIGKILL)
+ *                           half (say: half the line, then SIGKILL)
+ *                           cut, late (say: every file of outputs is cut to nothing, before or after
+ *                           the end of the line is said)
+ *
+ *   ETALON_FAULT_LOG  made when it happens, and told what failed; where it is there, nothing happens any more
  */
 #define _GNU_SOURCE
 
@@ -131,12 +134,12 @@ ssize_t __wrap_write(int fd, const void *bytes, size_t n)
 {
     if (!strikes("say", "write"))
         return __real_write(fd, bytes, n);
-    const bool half = !strcmp(fault.how, "half");
-    const ssize_t written = __real_write(fd, bytes, half ? n / 2 : n);
+    const bool half = !strcmp(fault.how, "half"), late = !strcmp(fault.how, "late");
+    const ssize_t written = __real_write(fd, bytes, half ? n / 2 : late ? n : n - 1);
     if (half)
         kill(getpid(), SIGKILL);
     cut_outputs();
-    return written;
+    return written; /* of cut, the caller writes the rest */
 }
 
 enum et_status __wrap_et_outputs_create(const struct et_job *job, int step, int repeat, const char *folder,
