@@ -42,7 +42,6 @@ static int64_t unit_of(const struct et_flash_attn *p, int64_t b, int64_t i, int6
 static float weigh(const struct et_problem *problem, int64_t unit, float *s)
 {
     const struct et_flash_attn *p = problem->params;
-    const struct et_tensor *sinks = &problem->tensor[ET_FA_SINKS];
     const struct et_fa_row row = et_fa_row(problem, unit);
     const float slope = et_alibi_slope((float)p->max_bias, (et_u32)row.head, (et_u32)p->q_heads);
     const float scale = et_fa_scale(p), cap = (float)p->softcap;
@@ -52,12 +51,12 @@ static float weigh(const struct et_problem *problem, int64_t unit, float *s)
         s[j] *= scale;
         if (cap > 0)
             s[j] = cap * et_tanh(et_div(s[j], cap));
-        s[j] = j < row.from || j >= row.to || mask == -INFINITY ? -INFINITY : ET_FMA(slope, mask, s[j]);
+        s[j] = j < row.from || j >= row.to || mask == -INFINITY ? -INFINITY
+                                                                : et_seen_score(ET_FMA(slope, mask, s[j]));
         largest = et_larger(largest, s[j]);
     }
     if (p->sinks)
-        sink = et_widen(sinks->dtype,
-                        et_load(sinks->dtype, sinks->data, sinks->offset + row.head * sinks->stride[0]));
+        sink = et_fa_sink(problem, row.head);
     const bool any = largest > -INFINITY;
     const float top = et_larger(largest, sink);
     float total = any && sink < top ? et_exp(sink - top) : 1;

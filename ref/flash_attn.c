@@ -341,6 +341,13 @@ static struct et_unit unit(const struct et_problem *problem, int64_t i)
     return (struct et_unit){.output = ET_FA_OUT, .at = i * p->v_head_dim, .step = 1, .count = p->v_head_dim};
 }
 
+float et_fa_sink(const struct et_problem *problem, int64_t head)
+{
+    const struct et_tensor *sinks = &problem->tensor[ET_FA_SINKS];
+    return et_widen(sinks->dtype,
+                    et_load(sinks->dtype, sinks->data, sinks->offset + head * sinks->stride[0]));
+}
+
 int64_t et_fa_kv_row(const struct et_problem *problem, const struct et_fa_row *row, int64_t j)
 {
     const struct et_flash_attn *p = problem->params;
@@ -517,11 +524,8 @@ static struct et_fa_seen see(const struct et_problem *problem, int64_t i, const 
 {
     const struct et_flash_attn *p = problem->params;
     struct et_fa_seen seen = {.row = view->row, .key = room->key, .sizes = room->sizes, .sink = -INFINITY};
-    if (view->sink) {
-        const struct et_tensor *sinks = &problem->tensor[ET_FA_SINKS];
-        const int64_t at = sinks->offset + view->row.head * sinks->stride[0];
-        seen.sink = (double)et_widen(sinks->dtype, et_load(sinks->dtype, sinks->data, at));
-    }
+    if (view->sink)
+        seen.sink = (double)et_fa_sink(problem, view->row.head);
     et_fa_read(&problem->tensor[ET_FA_Q], i, room->q);
     for (int64_t j = 0; j < p->kv_length; j++) {
         if (j == view->without || (j != view->extra && !is_seen(&view->row, j)))

@@ -62,6 +62,9 @@ struct et_fa_seen {
 /* Row `row` of a tensor, counted as by et_row_at. */
 void et_fa_read(const struct et_tensor *tensor, int64_t row, float *dst);
 
+/* The sink's logit of a query head, where there are sinks. */
+float et_fa_sink(const struct et_problem *problem, int64_t head);
+
 /* The row of K or V that key j has for that row. */
 int64_t et_fa_kv_row(const struct et_problem *problem, const struct et_fa_row *row, int64_t j);
 

@@ -46,17 +46,6 @@ size_t et_fa_replay_bytes(const struct et_problem *problem)
     return (size_t)((2 + KEYS) * p->head_dim + longest_step(p) + 3 * p->v_head_dim) * sizeof(float);
 }
 
-static void read_row(const struct et_tensor *t, int64_t b, int64_t i, int64_t h, float *dst)
-{
-    const int64_t at = t->offset + b * t->stride[0] + i * t->stride[1] + h * t->stride[2];
-    if (t->stride[3] == 1) {
-        et_widen_n(t->dtype, (const char *)t->data + et_bytes(t->dtype, at), t->size[3], dst);
-        return;
-    }
-    for (int64_t c = 0; c < t->size[3]; c++)
-        dst[c] = et_widen(t->dtype, et_load(t->dtype, t->data, at + c * t->stride[3]));
-}
-
 static float score(struct replay *r, float dot, float mask)
 {
     float s = dot * r->scale;
@@ -79,7 +68,7 @@ static void dots(struct replay *r, int64_t from, const int64_t *at, int64_t n)
     const struct et_tensor *k = &r->problem->tensor[ET_FA_K];
     const int64_t channels = k->size[3];
     for (int64_t i = 0; i < n; i++) {
-        read_row(k, r->row.kv_batch, from + at[i], r->row.kv_head, r->key);
+        et_fa_read(k, et_fa_kv_row(r->problem, &r->row, from + at[i]), r->key);
         for (int64_t c = 0; c < channels; c++)
             r->keys[c * n + i] = r->key[c];
     }
@@ -139,16 +128,14 @@ static void step(struct replay *r, int64_t from, int64_t n)
         if (p == 0)
             continue;
         r->l += p;
-        read_row(v, r->row.kv_batch, from + i, r->row.kv_head, r->v);
+        et_fa_read(v, et_fa_kv_row(r->problem, &r->row, from + i), r->v);
         r->subnormal |= et_fma_row(r->acc, p, r->v, v->size[3]);
     }
 }
 
 static void add_sink(struct replay *r)
 {
-    const struct et_tensor *sinks = &r->problem->tensor[ET_FA_SINKS];
-    const int64_t at = sinks->offset + r->row.head * sinks->stride[0];
-    const float z = et_widen(sinks->dtype, et_load(sinks->dtype, sinks->data, at));
+    const float z = et_fa_sink(r->problem, r->row.head);
     r->subnormal |= et_is_subnormal(z);
     const float factor = et_add_sink(z, &r->m, &r->l);
     r->subnormal |= et_is_subnormal(r->l);
@@ -173,7 +160,7 @@ static struct replay begin(const struct et_problem *problem, int64_t unit, void 
     r.acc = r.v + p->v_head_dim;
     r.spare = r.acc + p->v_head_dim;
     memset(r.acc, 0, (size_t)p->v_head_dim * sizeof *r.acc);
-    read_row(&problem->tensor[ET_FA_Q], r.row.batch, r.row.query, r.row.head, r.q);
+    et_fa_read(&problem->tensor[ET_FA_Q], unit, r.q);
     return r;
 }
 
